@@ -1,0 +1,20 @@
+"""φ: flows of ordinary differential equations. This room knows no graph."""
+
+from graphode.flows.collocation import Collocation as Collocation
+from graphode.flows.control import StepControl as StepControl
+from graphode.flows.events import Event as Event
+from graphode.flows.flow import Flow as Flow
+from graphode.flows.gradients import Adjoint as Adjoint
+from graphode.flows.gradients import Backprop as Backprop
+from graphode.flows.gradients import Checkpoint as Checkpoint
+from graphode.flows.gradients import CheckpointAdjoint as CheckpointAdjoint
+from graphode.flows.methods import SOLVERS as SOLVERS
+from graphode.flows.solution import EventRecord as EventRecord
+from graphode.flows.solution import Solution as Solution
+from graphode.flows.solution import SolveError as SolveError
+from graphode.flows.solution import Stats as Stats
+from graphode.flows.solution import Status as Status
+from graphode.flows.solve import solve as solve
+from graphode.flows.spectral import spectral_coefficients as spectral_coefficients
+from graphode.flows.spectral import spectral_residual as spectral_residual
+from graphode.flows.spectral import spectral_states as spectral_states

@@ -1,0 +1,221 @@
+"""The loop that chooses its steps: every sample its own size, acceptance, and end.
+
+The field always sees the whole batch. A sample that is done, or whose step was refused, keeps its
+state to the bit. The host is asked how far things are only when it has to act on the answer (an
+output, an event, a graph to record), or when the last sample can have arrived at the earliest.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.flows.control import StepControl
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.events import EventTracker
+from graphode.flows.method import Carry, Method, Step
+from graphode.flows.outputs import Outputs
+from graphode.flows.recorder import Recorder
+from graphode.flows.runge_kutta import RungeKutta
+from graphode.flows.solution import Status
+
+# A step that reaches all but this part of what remains ends at the end.
+_LANDING = 1e-10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerances:
+    """What an adaptive solve is held to."""
+
+    rtol: float
+    atol: float
+    control: StepControl
+    max_steps: int
+    min_step: float
+
+
+class AdaptiveSolve:
+    """One solve of a batch; attributes hold one value per sample, `[*batch]`.
+
+    Args:
+        method: A method with an error estimate, or any method when `tolerances` is None.
+        f: The field.
+        t0: Start times, float64; may carry a gradient, which the times of the steps then follow.
+        t1: End times.
+        dt: First step sizes, signed.
+        tolerances: None keeps the step size (for events with a fixed-step method).
+        outputs: Collects the states at output times.
+        events: Watches for zero crossings.
+        recorder: Keeps the steps, to be taken again.
+        kept: Collects steps and who took them, for dense output.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        f: Evaluation,
+        t0: Tensor,
+        t1: Tensor,
+        dt: Tensor,
+        tolerances: Tolerances | None,
+        *,
+        outputs: Outputs | None = None,
+        events: EventTracker | None = None,
+        recorder: Recorder | None = None,
+        kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = None,
+    ) -> None:
+        self.method, self.f, self.tolerances = method, f, tolerances
+        self.outputs, self.events, self.recorder, self.kept = outputs, events, recorder, kept
+        self.start = t0
+        self.t, self.t1, self.dt = t0.detach(), t1.detach(), dt
+        self.running = self.t != self.t1
+        zeros = torch.zeros(dt.shape, dtype=torch.int64, device=dt.device)
+        self.status, self.accepted, self.rejected, self.evaluations = (zeros,) * 4
+        self.ratio = self.ratio_before = torch.ones_like(dt)
+        self.graph_is_recorded = torch.is_grad_enabled()
+        self.host_follows = (
+            self.graph_is_recorded
+            or f.layout.device.type == "cpu"
+            or recorder is not None
+            or kept is not None
+            or events is not None
+            or (outputs is not None and len(outputs.host) > 2)
+        )
+
+    def run(self, y: Tensor, carry: Carry) -> Tensor:
+        """Integrate every sample to its end; returns the final states."""
+        attempts_left = 0
+        while True:
+            if attempts_left == 0:
+                if not bool(self.running.any()):
+                    return y
+                attempts_left = 1 if self.host_follows else self._attempts_before_the_end()
+            attempts_left -= 1
+            calls = self.f.calls
+            was_running = self.running
+            step, lands = self._attempt(y, carry)
+            accept = self._judge(step)
+            self.evaluations = self.evaluations + (self.f.calls - calls) * was_running
+            y, carry = self._commit(step, accept, lands, y, carry)
+
+    def _attempt(self, y: Tensor, carry: Carry) -> tuple[Step, Tensor]:
+        remaining = self.t1 - self.t
+        lands = self.dt.abs() >= remaining.abs() * (1 - _LANDING)
+        size = torch.where(self.running, torch.where(lands, remaining, self.dt), 0.0)
+        t = self.start + (self.t - self.start.detach()) if self.start.requires_grad else self.t
+        return self.method.step(self.f, t, y, size, carry), lands
+
+    @torch.no_grad()
+    def _judge(self, step: Step) -> Tensor:
+        """Accept or refuse per sample; set the next step size and the status."""
+        running, size = self.running, step.dt
+        assert isinstance(size, Tensor)
+        if self.tolerances is None:
+            accept = running & self.f.layout.rms(step.y1).isfinite()
+            self._fail(running & ~accept, Status.NON_FINITE)
+        else:
+            assert isinstance(self.method, RungeKutta)
+            tolerances = self.tolerances
+            ratio = self.method.error_ratio(self.f, step, tolerances.rtol, tolerances.atol)
+            ratio = ratio.to(size.dtype)
+            accept = running & (ratio <= 1)
+            order = self.method.tableau.error_order
+            factor = tolerances.control.factor(
+                ratio, self.ratio, self.ratio_before, accept, order
+            )
+            self.dt = torch.where(running, size * factor, self.dt)
+            self.ratio_before = torch.where(accept, self.ratio, self.ratio_before)
+            self.ratio = torch.where(accept, ratio.clamp(min=1e-4), self.ratio)
+            resolution = 4 * torch.finfo(size.dtype).eps * self.t.abs()
+            smallest = resolution.clamp(min=tolerances.min_step)
+            self._fail(running & ~accept & (self.dt.abs() <= smallest), Status.STEP_UNDERFLOW)
+        if step.failed is not None:
+            self._fail(running & step.failed, Status.NOT_CONVERGED)
+        self.accepted = self.accepted + accept
+        self.rejected = self.rejected + (running & ~accept)
+        return accept
+
+    def _commit(
+        self, step: Step, accept: Tensor, lands: Tensor, y: Tensor, carry: Carry
+    ) -> tuple[Tensor, Carry]:
+        """Move the samples that accepted, and serve whoever follows the solve."""
+        layout = self.f.layout
+        assert isinstance(step.dt, Tensor)
+        size = step.dt
+        end = torch.where(accept, torch.where(lands, self.t1, self.t + size), self.t)
+        arrived = accept & lands
+        everyone = False
+        if self.host_follows:
+            moved = accept.reshape(-1).numpy(force=True)
+            everyone = bool(moved.all())
+            if not moved.any():
+                self._close(end, arrived)
+                return y, carry
+            if self.graph_is_recorded and not everyone:
+                step = self._without_refused(step, accept, carry)
+            if self.recorder is not None:
+                assert self.outputs is not None
+                self.recorder.before_step(len(self.recorder.sizes), y, carry, self.outputs.next)
+            if self.events is not None:
+                end, stopped = self.events.watch(self.method, self.f, step, accept, end)
+                arrived = arrived | stopped
+                self._fail(stopped, Status.EVENT)
+            host_end = end.reshape(-1).numpy(force=True)
+            if self.recorder is not None:
+                offset = self.t - self.start.detach()
+                self.recorder.record(offset, torch.where(accept, size, 0.0), host_end)
+            if self.outputs is not None:
+                calls = self.f.calls
+                touched = self.outputs.collect(self.method, self.f, step, host_end, moved)
+                if self.f.calls > calls:
+                    had_output = torch.from_numpy(touched).to(accept.device).view_as(accept)
+                    self.evaluations = self.evaluations + (self.f.calls - calls) * had_output
+            if self.kept is not None:
+                self.kept.append((step, host_end, moved))
+        if everyone:
+            y, carry = step.y1, step.carry
+        else:
+            chosen = layout.spread(accept)
+            y = torch.where(chosen, step.y1, y)
+            carry = tuple(
+                torch.where(chosen, new, old) for new, old in zip(step.carry, carry, strict=True)
+            )
+        if self.events is not None:
+            y = self.events.settle(layout, y)
+        self._close(end, arrived)
+        return y, carry
+
+    def _without_refused(self, step: Step, accept: Tensor, carry: Carry) -> Step:
+        """The same step with size 0 where it was refused, if it overflowed there.
+
+        A refused sample gets no gradient, but zero times an overflow would still be NaN.
+        """
+        refused = ~accept
+        overflow = ~self.f.layout.rms(step.y1.detach()).isfinite() & refused
+        if not bool(overflow.any()):
+            return step
+        size = torch.where(accept, step.dt, 0.0)
+        return self.method.step(self.f, step.t, step.y0, size, carry)
+
+    def _close(self, end: Tensor, arrived: Tensor) -> None:
+        self.t = end
+        self.running = self.running & ~arrived
+        if self.tolerances is not None:
+            spent = self.accepted + self.rejected >= self.tolerances.max_steps
+            self._fail(self.running & spent, Status.MAX_STEPS)
+
+    def _fail(self, who: Tensor, status: Status) -> None:
+        self.status = torch.where(who, int(status), self.status)
+        self.running = self.running & ~who
+
+    def _attempts_before_the_end(self) -> int:
+        """Fewest attempts after which all samples can be done, growing at most by max_factor."""
+        growth = self.tolerances.control.max_factor if self.tolerances else 1.0
+        state = torch.stack([self.running, (self.t1 - self.t).abs(), self.dt.abs()])
+        running, remaining, size = state.reshape(3, -1).numpy(force=True)
+        needed = (remaining / size)[running > 0].max()
+        if growth <= 1:
+            return max(1, math.ceil(needed))
+        return max(1, math.ceil(math.log(1 + needed * (growth - 1)) / math.log(growth)))

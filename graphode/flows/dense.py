@@ -1,0 +1,119 @@
+"""The solution at any time: from the steps that were kept, or by solving a little once more."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.integrate import KeptStep
+from graphode.flows.method import Method
+from graphode.flows.problem import Problem
+
+
+def _read(problem: Problem, t: float | Tensor) -> tuple[Tensor, np.ndarray]:
+    """`t` per sample, on the device and on the host, after checking that it lies in the span."""
+    layout = problem.layout
+    times = torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device)
+    if times.ndim and times.shape != layout.batch_shape:
+        raise ValueError(
+            f"`t` must be a number or have one value per sample, shape "
+            f"{tuple(layout.batch_shape)}, but has shape {tuple(times.shape)}. Ask for several "
+            f"times one by one, or give them to `solve` as `times`."
+        )
+    times = times.expand(layout.batch_shape)
+    host = times.detach().reshape(-1).numpy(force=True)
+    low = np.minimum(problem.host[0], problem.host[-1])
+    high = np.maximum(problem.host[0], problem.host[-1])
+    slack = 1e-9 * (high - low)
+    outside = (host < low - slack) | (host > high + slack) | ~np.isfinite(host)
+    if outside.any():
+        sample = int(np.flatnonzero(outside)[0])
+        raise ValueError(
+            f"`t` must lie between the first and last output times, "
+            f"[{low[sample]:.6g}, {high[sample]:.6g}], but is {host[sample]:.6g}. Solve with a "
+            f"longer span."
+        )
+    return times, host
+
+
+class KeptSteps:
+    """Interpolates the steps a solve has kept; after a terminal event it rests at `final`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        f: Evaluation,
+        kept: list[KeptStep],
+        final: Tensor,
+    ) -> None:
+        self.problem, self.method, self.f = problem, method, f
+        self.kept, self.final = kept, final
+
+    def __call__(self, t: float | Tensor) -> Tensor:
+        """The state at `t`."""
+        times, host = _read(self.problem, t)
+        layout = self.problem.layout
+        direction = np.sign(self.problem.host[-1] - self.problem.host[0])
+        state = self.problem.y0.to(layout.working_dtype)
+        waiting = (host - self.problem.host[0]) * direction > 0
+        for kept in self.kept:
+            inside = waiting & kept.moved & ((kept.end - host) * direction >= 0)
+            if inside.any():
+                state = self._place(kept, times, inside, state)
+                waiting = waiting & ~inside
+            if not waiting.any():
+                break
+        if waiting.any():
+            # At rest after a terminal event, or beyond the last step by a rounding error.
+            state = torch.where(self._chosen(waiting), self.final, state)
+        return state.to(layout.dtype)
+
+    def _place(self, kept: KeptStep, times: Tensor, inside: np.ndarray, state: Tensor) -> Tensor:
+        step = kept.step
+        mask = torch.from_numpy(inside).to(times.device).reshape(times.shape)
+        dt = torch.as_tensor(step.dt, dtype=times.dtype, device=times.device)
+        theta = torch.where(mask, (times - step.t) / torch.where(dt == 0, 1.0, dt), 1.0)
+        value = self.method.interpolate(self.f, step, theta[None])[0]
+        return value if inside.all() else torch.where(self._chosen(inside), value, state)
+
+    def _chosen(self, samples: np.ndarray) -> Tensor:
+        layout = self.problem.layout
+        mask = torch.from_numpy(samples).to(layout.device).reshape(layout.batch_shape)
+        return layout.spread(mask)
+
+
+class SolveAgain:
+    """Integrates from the last output time before `t`, where no steps were kept.
+
+    Args:
+        problem: The problem that was solved.
+        states: Its states at the output times.
+        flow: Solves from states at times `[*batch]` to times `[*batch]`; the last argument is
+            the longest part of its span that a sample has to go, for methods that count steps.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        states: Tensor,
+        flow: Callable[[Tensor, Tensor, Tensor, float], Tensor],
+    ) -> None:
+        self.problem, self.states, self.flow = problem, states, flow
+
+    def __call__(self, t: float | Tensor) -> Tensor:
+        """The state at `t`."""
+        times, host = _read(self.problem, t)
+        grid, layout = self.problem.host, self.problem.layout
+        direction = np.sign(grid[-1] - grid[0])
+        before = ((grid - host) * direction <= 0).sum(axis=0).clip(min=1) - 1
+        start = torch.from_numpy(grid[before, np.arange(grid.shape[1])]).to(times.device)
+        flat = self.states.reshape(len(grid), -1, *layout.shape[layout.batch_dims :])
+        index = torch.from_numpy(before).to(times.device)
+        samples = torch.arange(flat.shape[1], device=times.device)
+        state = flat[index, samples].reshape(layout.shape)
+        part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / np.abs(grid[-1] - grid[0])
+        start = start.to(times.dtype).reshape(times.shape)
+        return self.flow(state, start, times, float(part.max()))

@@ -1,0 +1,81 @@
+"""The field as the engine calls it: counted, checked, and in the engine's precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphode.flows.layout import Layout, Time
+
+
+class Evaluation:
+    """Wraps `f(t, y, *args)`.
+
+    Args:
+        f: The right-hand side of dy/dt = f(t, y, *args).
+        args: Further arguments, handed through.
+        layout: Shape and dtype every derivative must have.
+    """
+
+    def __init__(self, f: Callable[..., Tensor], args: tuple[Any, ...], layout: Layout) -> None:
+        self.f = f
+        self.args = args
+        self.layout = layout
+        self.calls = 0
+
+    def __call__(self, t: Time, y: Tensor) -> Tensor:
+        """The derivative at time `t` and state `y`."""
+        layout = self.layout
+        self.calls += 1
+        dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
+        if not isinstance(dy, Tensor):
+            raise TypeError(
+                f"The field must return a tensor like the state, but returned "
+                f"{type(dy).__name__}. Return dy/dt as one tensor of shape {tuple(layout.shape)}."
+            )
+        if dy.shape != layout.shape:
+            raise ValueError(
+                f"The field must return the shape of the state, {tuple(layout.shape)}, but "
+                f"returned {tuple(dy.shape)}. A field maps a state to its own velocity: check "
+                f"its last layer's width and its broadcasting."
+            )
+        if dy.dtype != layout.dtype or dy.device != layout.device:
+            raise TypeError(
+                f"The field must return {layout.dtype} on {layout.device}, as the state, but "
+                f"returned {dy.dtype} on {dy.device}. Convert the field's parameters with "
+                f"`field.to(y.device, y.dtype)`, or the state."
+            )
+        return dy.to(layout.working_dtype)
+
+
+def weighted_sum(weights: tuple[float, ...], tensors: tuple[Tensor, ...], scale: float) -> Tensor:
+    """Σ_j scale · w_j x_j over the non-zero weights, in one pass per term."""
+    total: Tensor | None = None
+    for weight, tensor in zip(weights, tensors, strict=False):
+        if weight == 0:
+            continue
+        if total is None:
+            total = tensor * (weight * scale)
+        else:
+            # In place: nothing saves a partial sum for the backward pass.
+            total.add_(tensor, alpha=weight * scale)
+    return torch.zeros_like(tensors[0]) if total is None else total
+
+
+def advance(
+    y: Tensor, dt: Time, weights: tuple[float, ...], stages: tuple[Tensor, ...], layout: Layout
+) -> Tensor:
+    """y + dt Σ_j w_j k_j."""
+    scale = layout.scale(dt)
+    if isinstance(scale, Tensor):
+        return torch.addcmul(y, weighted_sum(weights, stages, 1.0), scale)
+    total: Tensor | None = None
+    for weight, stage in zip(weights, stages, strict=False):
+        if weight == 0:
+            continue
+        if total is None:
+            total = torch.add(y, stage, alpha=weight * scale)
+        else:
+            total.add_(stage, alpha=weight * scale)
+    return y if total is None else total

@@ -1,0 +1,193 @@
+"""`Flow`: a field on a graph, and the solver that lets states move along it."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphode.flows.capture import CapturedFlows
+from graphode.flows.control import StepControl
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.events import Event
+from graphode.flows.fixed import UniformGrid, march
+from graphode.flows.gradients import Backprop, Gradient, find_gradient
+from graphode.flows.layout import Layout, Time
+from graphode.flows.method import Method
+from graphode.flows.problem import (
+    Problem,
+    check_finite,
+    check_state,
+    check_times,
+    read_times,
+)
+from graphode.flows.solution import Solution
+from graphode.flows.solve import OnFailure, Options, solve_problem
+
+
+class Flow(nn.Module):
+    """φ: the state at t0 moved to t1 along dh/dt = field(t, h, graph).
+
+    Every dimension before `[nodes, channels]` is batch: each sample has its own times, steps and
+    error norm, and does not notice the others.
+
+    Args:
+        field: `field(t, h, graph) -> dh`, of the shape of `h`. A module's parameters are the
+            flow's.
+        capture: Record a fixed-step flow once as a CUDA graph, forward and backward, and replay
+            it: no launch overhead, and values are checked nowhere. The graph argument and the
+            times must be the same objects or values to be replayed, else it is recorded anew.
+        solver, rtol, atol, num_steps, step_size, gradient, max_steps, min_step, control,
+        on_failure: As for `graphode.solve`.
+
+    Shapes:
+        - **h:** `[*batch, nodes, channels]`; the result has the same shape.
+        - **t0, t1:** floats, or `[*batch]`.
+    """
+
+    def __init__(
+        self,
+        field: Callable[..., Tensor],
+        *,
+        solver: str | Method = "dopri5",
+        rtol: float = 1e-3,
+        atol: float = 1e-4,
+        num_steps: int | None = None,
+        step_size: float | None = None,
+        gradient: str | Gradient = "backprop",
+        max_steps: int = 10_000,
+        min_step: float = 0.0,
+        control: StepControl | None = None,
+        on_failure: OnFailure = "raise",
+        capture: bool = False,
+    ) -> None:
+        super().__init__()
+        self.field = field
+        self.options = Options(
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            num_steps=num_steps,
+            step_size=step_size,
+            gradient=gradient,
+            max_steps=max_steps,
+            min_step=min_step,
+            control=control or StepControl(),
+            on_failure=on_failure,
+        )
+        if capture and num_steps is None:
+            raise ValueError(
+                "`capture=True` records a fixed sequence of operations: it needs `num_steps`. An "
+                "adaptive solve decides its steps as it goes and cannot be recorded."
+            )
+        self.captured = CapturedFlows() if capture else None
+
+    def forward(
+        self,
+        h: Float[Tensor, "*batch nodes channels"],
+        graph: Any = None,
+        t0: float | Tensor = 0.0,
+        t1: float | Tensor = 1.0,
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The state at `t1`; where t1 = t0, `h` itself."""
+        if self.captured is not None and h.is_cuda and not _traced(h):
+            return self.captured(self._march, self.field, h, graph, t0, t1)
+        if _traced(h):
+            return self._march(h, graph, t0, t1)
+        layout = self._layout(h)
+        if not isinstance(t0, Tensor) and not isinstance(t1, Tensor) and t0 == t1:
+            return h
+        times = _interval(t0, t1, layout)
+        host = times.detach().numpy(force=True).reshape(-1, 2).T
+        if not np.isfinite(host).all():
+            raise ValueError(
+                f"`t0` and `t1` must be finite, but are {t0} and {t1}. Check the observation times."
+            )
+        host = np.broadcast_to(host, (2, layout.batch_shape.numel()))
+        problem = Problem(self.field, self._args(graph), h, times, host, layout)
+        return solve_problem(problem, self.options).states[-1]
+
+    def solve(
+        self,
+        h: Float[Tensor, "*batch nodes channels"],
+        graph: Any = None,
+        times: Tensor | Sequence[float] | np.ndarray = (0.0, 1.0),
+        *,
+        events: Sequence[Event] = (),
+        dense: bool = True,
+    ) -> Solution:
+        """The states at `times`, with cost, status and dense output; see `graphode.solve`."""
+        layout = self._layout(h)
+        moments = read_times(times, layout)
+        host = check_times(moments, layout)
+        problem = Problem(self.field, self._args(graph), h, moments, host, layout)
+        return solve_problem(problem, self.options, tuple(events), dense)
+
+    def _args(self, graph: Any) -> tuple[Any, ...]:
+        return (graph,)
+
+    def _layout(self, h: Tensor) -> Layout:
+        check_state(h, 0)
+        if h.ndim < 2:
+            raise ValueError(
+                f"A flow's state must be [..., nodes, channels], but has shape {tuple(h.shape)}. "
+                f"Add a channel dimension with `h[..., None]`, or use `graphode.solve`."
+            )
+        check_finite(h)
+        return Layout.of(h, h.ndim - 2)
+
+    def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
+        """A fixed-step solve that never asks the host: what can be compiled and captured."""
+        options = self.options
+        if options.num_steps is None or not isinstance(find_gradient(options.gradient), Backprop):
+            raise ValueError(
+                f"Only a flow with `num_steps` and gradient='backprop' can be compiled or "
+                f"captured, but this one has num_steps={options.num_steps} and "
+                f"gradient={options.gradient!r}. Call it in eager mode, or change these."
+            )
+        layout = Layout.of(h, h.ndim - 2)
+        f = Evaluation(self.field, self._args(graph), layout)
+        start, end = (_moment(t, layout) for t in (t0, t1))
+        grid = UniformGrid(start, end, options.num_steps)
+        y, _, _ = march(options.method, f, h.to(layout.working_dtype), grid)
+        return y.to(layout.dtype)
+
+    def extra_repr(self) -> str:
+        """Settings that differ from their defaults are worth showing."""
+        shown = [f"solver={self.options.solver!r}"]
+        for item in dataclasses.fields(Options):
+            value = getattr(self.options, item.name)
+            if item.name in ("num_steps", "step_size") and value is not None:
+                shown.append(f"{item.name}={value}")
+        if self.options.num_steps is None and self.options.step_size is None:
+            shown.append(f"rtol={self.options.rtol:g}, atol={self.options.atol:g}")
+        shown.append(f"gradient={self.options.gradient!r}")
+        return ", ".join(shown)
+
+
+def _traced(h: Tensor) -> bool:
+    return torch.compiler.is_compiling() or (
+        h.is_cuda and torch.cuda.is_current_stream_capturing()
+    )
+
+
+def _moment(t: float | Tensor, layout: Layout) -> Time:
+    return t.to(layout.device, layout.time_dtype) if isinstance(t, Tensor) else t
+
+
+def _interval(t0: float | Tensor, t1: float | Tensor, layout: Layout) -> Tensor:
+    """`[2]`, or `[*batch, 2]` where either end is given per sample."""
+    ends = [torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device) for t in (t0, t1)]
+    for name, end in zip(("t0", "t1"), ends, strict=True):
+        if end.ndim and end.shape != layout.batch_shape:
+            raise ValueError(
+                f"`{name}` must be a number or have one value per sample, shape "
+                f"{tuple(layout.batch_shape)}, but has shape {tuple(end.shape)}."
+                f" Leave out the dimensions of nodes and channels."
+            )
+    if any(end.ndim for end in ends):
+        ends = [end.expand(layout.batch_shape) for end in ends]
+    return torch.stack(ends, -1)

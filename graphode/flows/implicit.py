@@ -1,0 +1,120 @@
+"""Implicit Euler and the trapezoidal rule, for stiff fields.
+
+    implicit_euler:  y⁺ = y + dt f(t⁺, y⁺)                    order 1, L-stable
+    trapezoid:       y⁺ = y + dt/2 (f(t, y) + f(t⁺, y⁺))      order 2, A-stable
+
+Newton's method without a matrix: each linear system is solved by GMRES, whose products J v come
+from reverse-mode autograd applied twice. The equation is solved to nearly the precision of the
+state's dtype, whatever the tolerances: a step has no other error control. Gradients come from the
+implicit function theorem, so that memory does not grow with Newton's iterations.
+
+Knoll, Keyes (2004), "Jacobian-free Newton–Krylov methods".
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.implicit_function import implicit_value
+from graphode.flows.krylov import gmres
+from graphode.flows.layout import Layout, Time
+from graphode.flows.method import Carry, Method, Step, linear
+
+_MAX_ITERATIONS = 25
+_LINEAR_TOLERANCE = 1e-2
+
+
+class ImplicitOneStep(Method):
+    """y⁺ = y + dt ((1 − weight) f(t, y) + weight f(t⁺, y⁺)).
+
+    Args:
+        weight: 1 for implicit Euler, 1/2 for the trapezoidal rule.
+        order: Order of convergence.
+    """
+
+    def __init__(self, weight: float, order: int) -> None:
+        self.weight = weight
+        self.order = order
+        self.start_evaluations = 0 if weight == 1 else 1
+
+    def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:
+        """The derivative at the start, where the method uses it."""
+        return () if self.weight == 1 else (f(t, y),)
+
+    def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
+        """Solve for the new state."""
+        layout = f.layout
+        scale = layout.scale(dt)
+        base = y if self.weight == 1 else y + (1 - self.weight) * scale * carry[0]
+        gain = self.weight * scale
+
+        def residual(z: Tensor) -> Tensor:
+            return z - base.detach() - _detach(gain) * f(t + dt, z)
+
+        with torch.no_grad():
+            solution, failed = newton(residual, y.detach(), layout)
+        if not torch.is_grad_enabled():
+            derivative = () if self.weight == 1 else (f(t + dt, solution),)
+            return Step(t, dt, y, solution, (), derivative, failed)
+        point = solution.detach().requires_grad_()
+        slope = f(t + dt, point)
+
+        def transposed(v: Tensor) -> Tensor:
+            (back,) = torch.autograd.grad(
+                slope, point, v * _detach(gain), retain_graph=True, materialize_grads=True
+            )
+            return v - back
+
+        tolerance = solution_tolerance(layout.working_dtype)
+        y1 = implicit_value(
+            solution - base - gain * slope,
+            solution,
+            lambda g: gmres(transposed, g, layout, tolerance=tolerance),
+        )
+        # The derivative at y1 as a function of y1, not of the detached point.
+        derivative = () if self.weight == 1 else ((y1 - base) / gain,)
+        return Step(t, dt, y, y1, (), derivative, failed)
+
+    def interpolate(self, f: Evaluation, step: Step, theta: Tensor) -> Tensor:
+        """The chord: as accurate as the method, and without overshoot."""
+        return linear(f, step, theta)
+
+
+def solution_tolerance(dtype: torch.dtype) -> float:
+    """How far an implicit equation is solved, relative to the state."""
+    return torch.finfo(dtype).eps ** 0.8
+
+
+def newton(
+    residual: Callable[[Tensor], Tensor], start: Tensor, layout: Layout
+) -> tuple[Tensor, Tensor]:
+    """Solve residual(z) = 0 for each sample.
+
+    Returns:
+        The solution, and which samples did not converge.
+    """
+    z = start
+    tolerance = solution_tolerance(layout.working_dtype)
+    for _ in range(_MAX_ITERATIONS):
+        with torch.enable_grad():
+            point = z.detach().requires_grad_()
+            value = residual(point)
+            dual = torch.zeros_like(value, requires_grad=True)
+            (pulled,) = torch.autograd.grad(value, point, dual, create_graph=True)
+
+        def product(v: Tensor, pulled: Tensor = pulled, dual: Tensor = dual) -> Tensor:
+            (pushed,) = torch.autograd.grad(pulled, dual, v, retain_graph=True)
+            return pushed
+
+        update = gmres(product, -value.detach(), layout, tolerance=_LINEAR_TOLERANCE)
+        z = z + update
+        small = layout.rms(update) <= tolerance * (1 + layout.rms(z))
+        if bool(small.all()):
+            break
+    return z, ~small
+
+
+def _detach(value: Time) -> Time:
+    return value.detach() if isinstance(value, Tensor) else value

@@ -1,0 +1,38 @@
+"""The derivative of a solution of r(z, θ) = 0, without differentiating the solver.
+
+    dz = − (∂r/∂z)⁻¹ dr,   so   a gradient g of z gives   −(∂r/∂z)⁻ᵀ g   to the residual.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+
+class _ImplicitFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, residual: Tensor, solution: Tensor, solve_transposed: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.solve_transposed = solve_transposed
+        return solution.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, *gradients: Any) -> Any:
+        return -ctx.solve_transposed(gradients[0]), None, None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def implicit_value(
+    residual: Tensor, solution: Tensor, solve_transposed: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """`solution`, with the derivatives that `residual` (its value is about 0) implies.
+
+    Args:
+        residual: r at the solution, carrying gradients to all it depends on but the solution.
+        solution: z with r(z, θ) = 0, detached.
+        solve_transposed: v ↦ (∂r/∂z)⁻ᵀ v.
+    """
+    return _ImplicitFunction.apply(residual, solution, solve_transposed)  # type: ignore[no-any-return]

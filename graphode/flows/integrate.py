@@ -1,0 +1,242 @@
+"""Solve one problem in one go, by whichever loop fits; gradients are autograd's or nobody's."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.flows.adaptive import AdaptiveSolve, Tolerances
+from graphode.flows.control import StepControl, first_step
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.events import Event, EventTracker
+from graphode.flows.fixed import UniformGrid, march
+from graphode.flows.layout import Time
+from graphode.flows.method import Method, Step
+from graphode.flows.outputs import Outputs
+from graphode.flows.problem import Problem
+from graphode.flows.recorder import Recorder
+from graphode.flows.runge_kutta import RungeKutta
+from graphode.flows.solution import EventRecord, SolveError, Stats, Status, describe_failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to solve.
+
+    Attributes:
+        num_steps: Steps over the whole span; None for an adaptive solve.
+        raise_on_failure: Whether a failed sample is an exception or a status.
+        keep_steps: Whether to keep what dense output needs.
+    """
+
+    method: Method
+    rtol: float
+    atol: float
+    num_steps: int | None
+    max_steps: int
+    min_step: float
+    control: StepControl
+    raise_on_failure: bool
+    keep_steps: bool
+
+    @property
+    def tolerances(self) -> Tolerances | None:
+        """What an adaptive solve is held to, None for fixed steps."""
+        if self.num_steps is not None:
+            return None
+        return Tolerances(
+            rtol=self.rtol,
+            atol=self.atol,
+            control=self.control,
+            max_steps=self.max_steps,
+            min_step=self.min_step,
+        )
+
+
+@dataclass
+class KeptStep:
+    """A step for dense output: who took it, and from where to where, on the host."""
+
+    step: Step
+    start: np.ndarray
+    end: np.ndarray
+    moved: np.ndarray
+
+
+@dataclass
+class Result:
+    """What a loop brings back."""
+
+    states: Tensor
+    stats: Stats
+    status: Tensor
+    end_times: Tensor
+    events: tuple[EventRecord, ...]
+    kept: list[KeptStep]
+
+
+def uniform_grid(problem: Problem, times: Tensor, num_steps: int) -> UniformGrid:
+    """Equal steps; shared times without a gradient become floats, the cheapest to compute with."""
+    t0: Time
+    t1: Time
+    if problem.shared_times and not times.requires_grad:
+        t0, t1 = float(problem.host[0, 0]), float(problem.host[-1, 0])
+    else:
+        t0, t1 = times[..., 0], times[..., -1]
+    return UniformGrid(t0, t1, num_steps)
+
+
+def integrate(
+    problem: Problem,
+    settings: Settings,
+    f: Evaluation,
+    *,
+    events: tuple[Event, ...] = (),
+    recorder: Recorder | None = None,
+) -> Result:
+    """Solve `problem` from its start to its last time."""
+    y0 = problem.y0.to(problem.layout.working_dtype)
+    outputs = Outputs(problem.times, problem.host, y0, problem.layout.batch_shape)
+    if settings.num_steps is not None and not events:
+        result = _fixed(problem, settings, f, y0, outputs, recorder)
+    else:
+        result = _adaptive(problem, settings, f, y0, outputs, events, recorder)
+    if problem.layout.dtype != problem.layout.working_dtype:
+        result.states = result.states.to(problem.layout.dtype)
+    return result
+
+
+def _fixed(
+    problem: Problem,
+    settings: Settings,
+    f: Evaluation,
+    y0: Tensor,
+    outputs: Outputs,
+    recorder: Recorder | None,
+) -> Result:
+    assert settings.num_steps is not None
+    grid = uniform_grid(problem, problem.times, settings.num_steps)
+    steps: list[Step] | None = [] if settings.keep_steps else None
+    y, _, failed = march(
+        settings.method, f, y0, grid, outputs=outputs, recorder=recorder, kept=steps
+    )
+    status = finite_status(problem, y)
+    if failed:
+        status = torch.where(torch.stack(failed).any(0), int(Status.NOT_CONVERGED), status)
+    if settings.raise_on_failure and bool((status != 0).any()):
+        raise SolveError(_first_failure(problem, settings, f, y0, grid))
+    first, last = outputs.host[0], outputs.host[-1]
+    kept = [
+        KeptStep(
+            step,
+            first + index * (last - first) / len(grid),
+            grid.host_end(index, first, last),
+            np.ones_like(first, dtype=bool),
+        )
+        for index, step in enumerate(steps or ())
+    ]
+    moving = (problem.per_sample(0) != problem.per_sample(-1)).long()
+    stats = Stats(
+        evaluations=moving * f.calls,
+        accepted=moving * len(grid),
+        rejected=torch.zeros_like(moving),
+        field_calls=f.calls,
+    )
+    end_times = problem.per_sample(-1)
+    return Result(outputs.finish(f, y), stats, status, end_times, (), kept)
+
+
+def finite_status(problem: Problem, y: Tensor) -> Tensor:
+    """SUCCESS or NON_FINITE per sample, without asking the host."""
+    size = problem.layout.rms(y.detach())
+    return torch.where(size.isfinite(), int(Status.SUCCESS), int(Status.NON_FINITE))
+
+
+@torch.no_grad()
+def _first_failure(
+    problem: Problem, settings: Settings, f: Evaluation, y: Tensor, grid: UniformGrid
+) -> str:
+    """Take the steps again to say where the first one failed."""
+    carry = None
+    for index in range(len(grid)):
+        before = y
+        y, carry, failed = march(
+            settings.method, f, y, grid, carry=carry, span=range(index, index + 1)
+        )
+        status = finite_status(problem, y)
+        if failed:
+            status = torch.where(failed[0], int(Status.NOT_CONVERGED), status)
+        if bool((status != 0).any()):
+            t, dt = (torch.as_tensor(x).expand(status.shape) for x in grid[index])
+            return describe_failure(status, t, dt, before, problem.layout.batch_dims)
+    return "The solve failed once and succeeded when taken again: the field is not a function."
+
+
+def _adaptive(
+    problem: Problem,
+    settings: Settings,
+    f: Evaluation,
+    y0: Tensor,
+    outputs: Outputs,
+    events: tuple[Event, ...],
+    recorder: Recorder | None,
+) -> Result:
+    method = settings.method
+    t0, t1 = problem.per_sample(0), problem.per_sample(-1)
+    carry = method.start(f, t0, y0)
+    span = (t1 - t0).detach()
+    if settings.num_steps is not None:
+        dt = span / settings.num_steps
+    else:
+        assert isinstance(method, RungeKutta)
+        with torch.no_grad():
+            dt = first_step(
+                f,
+                t0.detach(),
+                y0,
+                carry[0],
+                span,
+                error_order=method.tableau.error_order,
+                rtol=settings.rtol,
+                atol=settings.atol,
+            )
+    kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = [] if settings.keep_steps else None
+    loop = AdaptiveSolve(
+        method,
+        f,
+        t0,
+        t1,
+        dt,
+        settings.tolerances,
+        outputs=outputs,
+        events=EventTracker(events, f, t0, y0) if events else None,
+        recorder=recorder,
+        kept=kept,
+    )
+    loop.evaluations = loop.running.long() * f.calls
+    y = loop.run(y0, carry)
+    if settings.raise_on_failure and bool((loop.status > Status.EVENT).any()):
+        raise SolveError(
+            describe_failure(loop.status, loop.t, loop.dt, y, problem.layout.batch_dims)
+        )
+    stats = Stats(
+        evaluations=loop.evaluations,
+        accepted=loop.accepted,
+        rejected=loop.rejected,
+        field_calls=f.calls,
+    )
+    records = loop.events.records() if loop.events is not None else ()
+    starts = outputs.host[0].copy()
+    steps = []
+    for step, end, moved in kept or ():
+        steps.append(KeptStep(step, starts, end, moved))
+        starts = end
+    return Result(outputs.finish(f, y), stats, loop.status, loop.t, records, steps)
+
+
+def steps_for(step_size: float, host: np.ndarray) -> int:
+    """Equal steps over the longest span, none longer than `step_size`."""
+    longest = float(np.abs(host[-1] - host[0]).max())
+    return max(1, math.ceil(longest / step_size * (1 - 1e-12)))

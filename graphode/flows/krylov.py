@@ -1,0 +1,86 @@
+"""GMRES without a matrix, one system per sample, all samples in one iteration.
+
+Saad, Schultz (1986), "GMRES: a generalized minimal residual algorithm for solving nonsymmetric
+linear systems".
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from graphode.flows.layout import Layout
+
+Operator = Callable[[Tensor], Tensor]
+
+
+@torch.no_grad()
+def gmres(
+    operator: Operator,
+    right: Tensor,
+    layout: Layout,
+    *,
+    tolerance: float,
+    basis_size: int = 30,
+    restarts: int = 10,
+) -> Tensor:
+    """Solve `operator(x) = right` until every sample's residual is `tolerance · ‖right‖`.
+
+    Args:
+        operator: A linear map of tensors shaped as `right`, acting on each sample alone.
+        right: `[..., *state]`; dimensions before the state belong to the system.
+        basis_size: Krylov vectors before a restart.
+        restarts: How often to start over from the residual.
+    """
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        value = layout.dot(a, b)
+        return value.flatten(0, value.ndim - layout.batch_dims - 1).sum(0) if value.ndim > (
+            layout.batch_dims
+        ) else value
+
+    def spread(value: Tensor) -> Tensor:
+        return layout.spread(value)
+
+    tiny = torch.finfo(right.dtype).tiny
+    goal = tolerance * dot(right, right).sqrt()
+    x = torch.zeros_like(right)
+    residual = right
+    for _ in range(restarts):
+        norm = dot(residual, residual).sqrt()
+        if bool((norm <= goal).all()):
+            break
+        basis = [residual / spread(norm.clamp(min=tiny))]
+        columns: list[Tensor] = []
+        weights = norm.new_zeros((*norm.shape, 0))
+        for size in range(1, basis_size + 1):
+            vector = operator(basis[-1])
+            column = []
+            for previous in basis:
+                overlap = dot(previous, vector)
+                vector = vector - spread(overlap) * previous
+                column.append(overlap)
+            length = dot(vector, vector).sqrt()
+            columns.append(torch.stack([*column, length], -1))
+            weights, error = _least_squares(columns, norm)
+            # A sample whose space is exhausted (length 0) is solved exactly.
+            if bool(((error <= goal) | (length <= tiny)).all()) or size == basis_size:
+                break
+            basis.append(vector / spread(length.clamp(min=tiny)))
+        for index in range(weights.shape[-1]):
+            x = x + spread(weights[..., index]) * basis[index]
+        residual = right - operator(x)
+    return x
+
+
+def _least_squares(columns: list[Tensor], norm: Tensor) -> tuple[Tensor, Tensor]:
+    """min_w ‖norm e₁ − H w‖ per sample for the Hessenberg matrix of `columns`."""
+    size = len(columns)
+    hessenberg = norm.new_zeros((*norm.shape, size + 1, size))
+    for index, column in enumerate(columns):
+        hessenberg[..., : index + 2, index] = column
+    target = norm.new_zeros((*norm.shape, size + 1, 1))
+    target[..., 0, 0] = norm
+    weights = torch.linalg.pinv(hessenberg) @ target
+    error = torch.linalg.vector_norm(target - hessenberg @ weights, dim=(-2, -1))
+    return weights[..., 0], error

@@ -1,0 +1,124 @@
+"""The initial value problem, checked once before anything runs."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.flows.layout import Layout
+
+
+@dataclass(frozen=True)
+class Problem:
+    """dy/dt = f(t, y, *args), y(times[0]) = y0.
+
+    Attributes:
+        times: `[time]`, or `[*batch, time]` where each sample has its own; float64, on the
+            state's device.
+        host: The same on the host, `[time, samples]`.
+    """
+
+    f: Callable[..., Tensor]
+    args: tuple[Any, ...]
+    y0: Tensor
+    times: Tensor
+    host: np.ndarray
+    layout: Layout
+
+    @property
+    def shared_times(self) -> bool:
+        """Whether all samples have the same times."""
+        return self.times.ndim == 1
+
+    def per_sample(self, index: int, times: Tensor | None = None) -> Tensor:
+        """The `index`-th output time, one value per sample."""
+        times = self.times if times is None else times
+        return times[..., index].expand(self.layout.batch_shape)
+
+
+def check_state(y0: Tensor, batch_dims: int) -> None:
+    """Refuse a state that cannot be integrated."""
+    if not isinstance(y0, Tensor):
+        raise TypeError(
+            f"`y0` must be a tensor, but is {type(y0).__name__}. Concatenate several states into "
+            f"one tensor, for example along the channels."
+        )
+    if not y0.is_floating_point():
+        raise TypeError(
+            f"`y0` must be of a floating-point dtype, but is {y0.dtype}. Convert it with "
+            f"`y0.float()`."
+        )
+    if y0.numel() == 0:
+        raise ValueError(
+            f"`y0` must not be empty, but has shape {tuple(y0.shape)}. Check how it was selected."
+        )
+    if not 0 <= batch_dims <= y0.ndim:
+        raise ValueError(
+            f"`batch_dims` must be between 0 and the {y0.ndim} dimensions of `y0`, but is "
+            f"{batch_dims}. It counts the leading dimensions that hold separate samples."
+        )
+
+
+def check_finite(y0: Tensor) -> None:
+    """Refuse NaN and infinity; needs a value on the host."""
+    # One sum is enough to clear a state: it is finite only if all terms are.
+    if math.isfinite(y0.detach().sum().item()):
+        return
+    wrong = ~y0.detach().isfinite()
+    if bool(wrong.any()):
+        index = tuple(int(i) for i in wrong.nonzero()[0])
+        raise ValueError(
+            f"`y0` must be finite, but holds {int(wrong.sum())} non-finite values, the first at "
+            f"index {index}: {y0[index].item()}. Fill or mask missing values first."
+        )
+
+
+def read_times(times: Tensor | Sequence[float] | np.ndarray, layout: Layout) -> Tensor:
+    """`times` as a float64 tensor on the state's device, with its gradient."""
+    tensor = times if isinstance(times, Tensor) else torch.as_tensor(np.asarray(times))
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"`times` must be real numbers, but is {tensor.dtype}. Pass floats.")
+    return tensor.to(layout.device, layout.time_dtype)
+
+
+def check_times(times: Tensor, layout: Layout) -> np.ndarray:
+    """The times on the host, `[time, samples]`, after refusing what cannot be served."""
+    shape, batch = tuple(times.shape), tuple(layout.batch_shape)
+    if times.ndim == 0 or shape[-1] < 2 or (times.ndim > 1 and shape[:-1] != batch):
+        raise ValueError(
+            f"`times` must have shape [time] or {[*batch, 'time']}, with at least two times (the "
+            f"start is the first), but has shape {list(shape)}. Put the start time in front, or "
+            f"set `batch_dims` to the number of leading dimensions that are samples."
+        )
+    host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, shape[-1]).T
+    if not np.isfinite(host).all():
+        step, sample = (int(i) for i in np.argwhere(~np.isfinite(host))[0])
+        raise ValueError(
+            f"`times` must be finite, but entry {step}{_of(sample, batch, times)} is "
+            f"{host[step, sample]}. Drop padded entries, or repeat no time: give each sample its "
+            f"own solve."
+        )
+    gaps = np.diff(host, axis=0)
+    wrong = gaps * np.sign(host[-1] - host[0]) <= 0
+    if wrong.any():
+        step, sample = (int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"`times` must increase (or decrease) strictly along the last dimension, but step "
+            f"{step}{_of(sample, batch, times)} goes from {host[step, sample]:.6g} to "
+            f"{host[step + 1, sample]:.6g}. Sort the times, and merge those that are equal."
+        )
+    return np.broadcast_to(host, (shape[-1], layout.batch_shape.numel()))
+
+
+def _of(sample: int, batch: tuple[int, ...], times: Tensor) -> str:
+    return f" of sample {sample}" if times.ndim > 1 and batch else ""
+
+
+def check_positive(name: str, value: float, remedy: str) -> None:
+    """Refuse a setting that is not a positive, finite number."""
+    if isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+        raise ValueError(f"`{name}` must be positive and finite, but is {value!r}. {remedy}")

@@ -1,0 +1,257 @@
+"""`solve`: any f(t, y), any solver, any gradient."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.flows.adjoint import solve_with_adjoint
+from graphode.flows.checkpoint import solve_with_checkpoints
+from graphode.flows.control import StepControl
+from graphode.flows.dense import KeptSteps, SolveAgain
+from graphode.flows.dependencies import argument_tensors, detached_arguments, field_tensors
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.event_gradients import solve_with_events
+from graphode.flows.events import Event
+from graphode.flows.gradients import Adjoint, Backprop, Gradient, find_gradient
+from graphode.flows.integrate import Result, Settings, integrate, steps_for
+from graphode.flows.layout import Layout
+from graphode.flows.leapfrog import Leapfrog
+from graphode.flows.method import Method
+from graphode.flows.methods import find_method, has_error_estimate
+from graphode.flows.problem import (
+    Problem,
+    check_finite,
+    check_positive,
+    check_state,
+    check_times,
+    read_times,
+)
+from graphode.flows.solution import Solution
+
+OnFailure = Literal["raise", "status"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `solve` and `Flow` let their users choose; the arguments are explained at `solve`."""
+
+    solver: str | Method = "tsit5"
+    rtol: float = 1e-5
+    atol: float = 1e-7
+    num_steps: int | None = None
+    step_size: float | None = None
+    gradient: str | Gradient = "backprop"
+    max_steps: int = 10_000
+    min_step: float = 0.0
+    control: StepControl = StepControl()
+    on_failure: OnFailure = "raise"
+
+    def __post_init__(self) -> None:
+        check_positive("rtol", self.rtol, "Use for example 1e-3 to 1e-8.")
+        check_positive("atol", self.atol, "Use for example 1e-4 to 1e-9.")
+        check_positive("max_steps", self.max_steps, "It bounds the attempts of one solve.")
+        if self.min_step < 0:
+            raise ValueError(
+                f"`min_step` must not be negative, but is {self.min_step}. Use 0 for no bound."
+            )
+        if self.num_steps is not None and (
+            isinstance(self.num_steps, bool)
+            or not isinstance(self.num_steps, int)
+            or self.num_steps <= 0
+        ):
+            raise ValueError(
+                f"`num_steps` must be a positive whole number, but is {self.num_steps!r}. It "
+                f"counts the steps over the whole span."
+            )
+        if self.step_size is not None:
+            check_positive("step_size", self.step_size, "Steps run in the direction of `times`.")
+            if self.num_steps is not None:
+                raise ValueError(
+                    "Give `num_steps` or `step_size`, not both: each determines the other."
+                )
+        if self.on_failure not in ("raise", "status"):
+            raise ValueError(
+                f"`on_failure` must be 'raise' or 'status', but is {self.on_failure!r}. With "
+                f"'status', `solution.status` says what happened."
+            )
+        find_gradient(self.gradient)
+        fixed = self.num_steps is not None or self.step_size is not None
+        if not fixed and not has_error_estimate(self.method):
+            raise ValueError(
+                f"Solver {self.solver!r} takes steps of fixed size: say how many with "
+                f"`num_steps=` (over the whole span), or how long with `step_size=`. Solvers that "
+                f"choose their own steps: bosh3, dopri5, tsit5, dopri8."
+            )
+
+    @property
+    def method(self) -> Method:
+        """The solver itself."""
+        return find_method(self.solver, self.rtol, self.atol)
+
+    def settings(self, host: np.ndarray, keep_steps: bool) -> Settings:
+        """How to solve over the times `host`."""
+        num_steps = self.num_steps
+        if self.step_size is not None:
+            num_steps = steps_for(self.step_size, host)
+        return Settings(
+            method=self.method,
+            rtol=self.rtol,
+            atol=self.atol,
+            num_steps=num_steps,
+            max_steps=self.max_steps,
+            min_step=self.min_step,
+            control=self.control,
+            raise_on_failure=self.on_failure == "raise",
+            keep_steps=keep_steps,
+        )
+
+
+def solve(
+    f: Callable[..., Tensor],
+    y0: Tensor,
+    times: Tensor | Sequence[float] | np.ndarray,
+    args: tuple[Any, ...] = (),
+    *,
+    solver: str | Method = "tsit5",
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    num_steps: int | None = None,
+    step_size: float | None = None,
+    gradient: str | Gradient = "backprop",
+    batch_dims: int = 0,
+    events: Sequence[Event] = (),
+    max_steps: int = 10_000,
+    min_step: float = 0.0,
+    control: StepControl | None = None,
+    dense: bool = True,
+    on_failure: OnFailure = "raise",
+) -> Solution:
+    """Solve dy/dt = f(t, y, *args) with y(times[0]) = y0.
+
+    Args:
+        f: The field; returns a tensor like `y`. It receives `t` in the state's dtype, 0-d, or one
+            value per sample shaped to broadcast against `y`.
+        y0: The state at the first time.
+        times: Output times, strictly increasing or decreasing; `[time]`, or `[*batch, time]` to
+            give each sample its own, also in opposite directions.
+        args: Further arguments of the field; tensors in them receive gradients.
+        solver: Adaptive: bosh3, dopri5, tsit5, dopri8. Fixed step: euler, midpoint, heun, rk4,
+            rk4_38, adams, leapfrog, implicit_euler, trapezoid, collocation. Or a `Method`.
+        rtol: Relative tolerance of each step's error (of the iteration, for collocation).
+        atol: Absolute tolerance.
+        num_steps: Equal steps over the whole span, whatever the output times; required by
+            fixed-step solvers (or `step_size`), switches error control off for adaptive ones.
+        step_size: Longest step, as another way to say `num_steps`.
+        gradient: backprop, checkpoint, adjoint, checkpoint_adjoint; or an instance with options.
+        batch_dims: Leading dimensions of `y0` that are separate samples. Each has its own steps,
+            error norm and end; by default the whole of `y0` is one system.
+        events: Functions of time and state whose zeros are wanted.
+        max_steps: Most attempts of an adaptive solve, per sample.
+        min_step: Smallest step size before an adaptive solve gives up.
+        control: How step sizes follow the error.
+        dense: Keep every step so that `solution.at(t)` interpolates; costs memory for each
+            stage of each step. Otherwise, and always with gradient methods that save memory,
+            `at` solves again from the nearest output time.
+        on_failure: "raise" an exception, or report in `solution.status`.
+
+    Returns:
+        States at all `times` (the first is `y0`), cost, status, events and dense output.
+    """
+    options = Options(
+        solver=solver,
+        rtol=rtol,
+        atol=atol,
+        num_steps=num_steps,
+        step_size=step_size,
+        gradient=gradient,
+        max_steps=max_steps,
+        min_step=min_step,
+        control=control or StepControl(),
+        on_failure=on_failure,
+    )
+    check_state(y0, batch_dims)
+    layout = Layout.of(y0, batch_dims)
+    moments = read_times(times, layout)
+    host = check_times(moments, layout)
+    check_finite(y0)
+    problem = Problem(f, tuple(args), y0, moments, host, layout)
+    return solve_problem(problem, options, tuple(events), dense)
+
+
+def solve_problem(
+    problem: Problem, options: Options, events: tuple[Event, ...] = (), dense: bool = False
+) -> Solution:
+    """Solve a checked problem by the gradient method of `options`."""
+    gradient = find_gradient(options.gradient)
+    settings = options.settings(problem.host, keep_steps=dense)
+    evaluation = Evaluation(problem.f, problem.args, problem.layout)
+    if isinstance(gradient, Backprop) or not torch.is_grad_enabled():
+        result = integrate(problem, settings, evaluation, events=events)
+    elif events:
+        result = solve_with_events(
+            problem,
+            settings,
+            events,
+            lambda merged: _with_gradient(merged, settings, gradient, evaluation),
+        )
+    else:
+        result = _with_gradient(problem, settings, gradient, evaluation)
+    solution = Solution(
+        times=problem.times,
+        states=result.states,
+        stats=result.stats,
+        status=result.status,
+        end_times=result.end_times,
+        events=result.events,
+    )
+    if result.kept:
+        final = result.states[-1].to(problem.layout.working_dtype)
+        solution.dense = KeptSteps(problem, settings.method, evaluation, result.kept, final)
+    else:
+        solution.dense = SolveAgain(problem, result.states, _again(problem, options))
+    return solution
+
+
+def _with_gradient(
+    problem: Problem, settings: Settings, gradient: Gradient, f: Evaluation
+) -> Result:
+    """Solve with checkpoints or an adjoint; every tensor that wants a gradient is named."""
+    t0 = problem.layout.field_time(problem.times.detach()[..., 0])
+    own = field_tensors(problem.f, t0, problem.y0, problem.args)
+    given = argument_tensors(problem.args)
+    if not any(tensor.requires_grad for tensor in (problem.y0, problem.times, *own, *given)):
+        raise ValueError(
+            f"`gradient={type(gradient).__name__}` was asked for, but nothing requires gradients: "
+            f"not y0, times, a tensor in args, or a parameter of the field. Set "
+            f"`requires_grad_()`, or solve under `torch.no_grad()`."
+        )
+    f.args = detached_arguments(problem.args)
+    inputs = [*given, *own]
+    tensors = [*argument_tensors(f.args), *own]
+    if not isinstance(gradient, Adjoint):
+        return solve_with_checkpoints(problem, settings, f, inputs, tensors)
+    if isinstance(settings.method, Leapfrog):
+        raise ValueError(
+            "Solver 'leapfrog' cannot solve the adjoint equation, whose state is not (position, "
+            "velocity). Use gradient='checkpoint', which is exact and needs little memory."
+        )
+    return solve_with_adjoint(problem, settings, f, gradient, inputs, tensors)
+
+
+def _again(problem: Problem, options: Options) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+    def flow(y: Tensor, t0: Tensor, t1: Tensor, part: float) -> Tensor:
+        num_steps = options.num_steps
+        if num_steps is not None:
+            num_steps = max(1, math.ceil(num_steps * part))
+        times = torch.stack([t0, t1], -1)
+        host = times.detach().reshape(-1, 2).numpy(force=True).T
+        shorter = dataclasses.replace(problem, y0=y, times=times, host=host)
+        reduced = dataclasses.replace(options, num_steps=num_steps)
+        return solve_problem(shorter, reduced).states[-1]
+
+    return flow

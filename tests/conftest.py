@@ -1,0 +1,68 @@
+"""What every test stands on: float64, a fixed seed, and real data only where it is at hand."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+# A skip whose reason begins so is counted in the summary's last line.
+NO_DATA = "no data:"
+
+
+class TorchRandom:
+    """Torch's generator, in the form hypothesis seeds before each example."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+torch_random = TorchRandom()  # hypothesis keeps a weak reference only
+hypothesis.register_random(torch_random)
+hypothesis.settings.register_profile(
+    "graphode", derandomize=True, database=None, deadline=None, max_examples=40
+)
+hypothesis.settings.load_profile("graphode")
+
+
+@pytest.fixture(autouse=True)
+def float64_and_seed() -> Iterator[None]:
+    """Make float64 the default type and every test's randomness its own."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data sets, one folder each."""
+    root = os.environ.get("GRAPHODE_DATA")
+    if not root:
+        pytest.skip(f"{NO_DATA} set GRAPHODE_DATA to the folder of data sets")
+    path = Path(root)
+    assert path.is_dir(), f"GRAPHODE_DATA names {root}, which is not a folder."
+    return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that read real data, so that `-m data` selects them."""
+    for item in items:
+        if "data_root" in getattr(item, "fixturenames", ()):
+            item.add_marker("data")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests did not run because their data is not here."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    missing = sum(NO_DATA in str(report.longrepr) for report in skipped)
+    if missing:
+        terminalreporter.write_line(
+            f"{missing} skipped for want of data: set GRAPHODE_DATA to run them.", yellow=True
+        )
+    else:
+        terminalreporter.write_line("0 skipped for want of data.")
