@@ -6,6 +6,8 @@ readout make a model.
 
 import importlib.metadata
 
+from graphode.fields import GraphConvField as GraphConvField
+from graphode.fields import GraphConvolution as GraphConvolution
 from graphode.flows import SOLVERS as SOLVERS
 from graphode.flows import Adjoint as Adjoint
 from graphode.flows import Backprop as Backprop
@@ -24,6 +26,7 @@ from graphode.flows import solve as solve
 from graphode.flows import spectral_coefficients as spectral_coefficients
 from graphode.flows import spectral_residual as spectral_residual
 from graphode.flows import spectral_states as spectral_states
+from graphode.graphs import Graph as Graph
 
 try:
     __version__ = importlib.metadata.version("graphode")

@@ -38,13 +38,15 @@ class AdjointLayout(Layout):
 
     def rms(self, x: Tensor) -> Tensor:
         """The largest over the samples of the norm of (y, a), and that of g unless left out."""
-        size = self.inner.shape.numel()
-        state, adjoint = (part.reshape(self.inner.shape) for part in x[: 2 * size].split(size))
-        norms = torch.sqrt((self.inner.rms(state) ** 2 + self.inner.rms(adjoint) ** 2) / 2).amax()
-        rest = x[2 * size :]
+        lead, size = x.shape[:-1], self.inner.shape.numel()
+        state, adjoint, rest = x.split([size, size, x.shape[-1] - 2 * size], -1)
+        parts = (self.inner.rms(part.reshape(*lead, *self.inner.shape)) for part in (state, adjoint))
+        norms = torch.sqrt(sum(part**2 for part in parts) / 2)
+        largest = norms.flatten(len(lead)).amax(-1) if self.inner.batch_dims else norms
         if self.seminorm or not rest.numel():
-            return norms
-        return torch.maximum(norms, torch.linalg.vector_norm(rest) / math.sqrt(rest.numel()))
+            return largest
+        own = torch.linalg.vector_norm(rest, dim=-1) / math.sqrt(rest.shape[-1])
+        return torch.maximum(largest, own)
 
 
 class AdjointSolve:
@@ -65,6 +67,7 @@ class AdjointSolve:
     def forward(self) -> Tensor:
         """Solve; returns the states at the output times."""
         self.result = integrate(self.problem, self.settings, self.f)
+        assert self.result.states is not None
         return self.result.states
 
     def backward(
@@ -146,8 +149,9 @@ class AdjointSolve:
         num_steps = settings.num_steps
         if num_steps is not None:
             times = self.problem.host
-            part = np.abs(times[index] - times[index - 1]) / np.abs(times[-1] - times[0])
-            num_steps = max(1, math.ceil(num_steps * float(np.nanmax(part)) * (1 - 1e-12)))
+            gap, span = np.abs(times[index] - times[index - 1]), np.abs(times[-1] - times[0])
+            part = np.divide(gap, span, out=np.zeros_like(gap), where=span > 0).max()
+            num_steps = max(1, math.ceil(num_steps * float(part) * (1 - 1e-12)))
         settings = dataclasses.replace(
             settings,
             num_steps=num_steps,
@@ -155,7 +159,7 @@ class AdjointSolve:
             atol=self.gradient.atol or settings.atol,
             raise_on_failure=True,
         )
-        return integrate(problem, settings, Evaluation(augmented, (), layout)).states[-1]
+        return integrate(problem, settings, Evaluation(augmented, (), layout), only_final=True).final
 
 
 class _AdjointFunction(torch.autograd.Function):
@@ -195,7 +199,8 @@ def solve_with_adjoint(
     solve = AdjointSolve(problem, settings, f, gradient, tensors)
     states = _AdjointFunction.apply(solve, problem.y0, problem.times, *inputs)
     assert solve.result is not None and isinstance(states, Tensor)
-    return dataclasses.replace(solve.result, states=states if keep is None else states[keep])
+    states = states if keep is None else states[keep]
+    return dataclasses.replace(solve.result, states=states, final=states[-1])
 
 
 def _with_resets(problem: Problem, resets: int) -> tuple[Problem, Tensor]:

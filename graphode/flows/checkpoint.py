@@ -43,6 +43,7 @@ class CheckpointedSolve:
             # The number of steps is known: snapshots at equal distances.
             self.recorder.stride = math.isqrt(num_steps - 1) + 1
         self.result = integrate(self.problem, self.settings, self.f, recorder=self.recorder)
+        assert self.result.states is not None
         return self.result.states
 
     def backward(
@@ -63,6 +64,9 @@ class CheckpointedSolve:
             to_times = _add(to_times, piece_times)
             to_tensors = [_add(a, b) for a, b in zip(to_tensors, piece_tensors, strict=True)]
             stop = start
+        if not after:
+            # Nobody moved: every output is y0.
+            return gradient.sum(0), None, to_tensors
         to_y0 = gradient[0] if after[0] is None else after[0].to(gradient.dtype) + gradient[0]
         self.result.stats.backward_evaluations += self.f.calls - calls
         return to_y0, to_times, to_tensors
@@ -104,6 +108,10 @@ class CheckpointedSolve:
                 span=span,
                 outputs=outputs,
             )
+            if span.stop == self._num_steps():
+                # Outputs never reached, such as those of a zero span, are the final state.
+                for which in range(int(outputs.next.min()), len(gradient)):
+                    outputs.found.append((which, end, which >= outputs.next))
             values = [end, *end_carry]
             pulled = [*after, *[None] * (len(values) - len(after))]
             for which, state, inside in outputs.found:
@@ -169,4 +177,4 @@ def solve_with_checkpoints(
     solve = CheckpointedSolve(problem, settings, f, tensors)
     states = _Checkpointed.apply(solve, problem.y0, problem.times, *inputs)
     assert solve.result is not None
-    return dataclasses.replace(solve.result, states=states)
+    return dataclasses.replace(solve.result, states=states, final=states[-1])

@@ -93,18 +93,19 @@ class Collocation(Method):
         nodes = torch.from_numpy(self.nodes[1:]).to(y.device, y.dtype)
         values = y + scale * nodes.reshape(-1, *(1,) * y.ndim) * first
         mixer = Anderson(f.layout, _MEMORY)
-        failed = torch.ones(f.layout.batch_shape, dtype=torch.bool, device=y.device)
+        solved = torch.zeros(f.layout.batch_shape, dtype=torch.bool, device=y.device)
+        found = values
         for _ in range(_MAX_ITERATIONS):
             image = y + scale * self._integrate(first, self._derivatives(f, t, dt, values))
             tolerated = self.atol + self.rtol * image.abs()
             change = f.layout.rms((image - values) / tolerated).amax(0)
-            failed = ~(change <= 1)
-            if not bool(failed.any()):
-                return image, failed
-            if not bool(change.isfinite().all()):
+            # A sample keeps the first image that satisfies it, as if it were alone.
+            found = torch.where(f.layout.spread(solved), found, image)
+            solved = solved | (change <= 1)
+            if bool((solved | ~change.isfinite()).all()):
                 break
             values = mixer.next(values, image)
-        return values, failed
+        return found, ~solved
 
     def _differentiable(
         self, f: Evaluation, t: Time, y: Tensor, dt: Time, first: Tensor, values: Tensor, scale: Time
@@ -147,6 +148,8 @@ class Anderson:
         gram = torch.stack([self._dot(differences, d) for d in differences], -1)
         gram = gram.movedim(0, -2).reshape(*batch, size, size)
         target = self._dot(differences, residuals[-1]).movedim(0, -1).reshape(*batch, size, 1)
+        # A sample that overflows is not mixed; it must not keep the others from their solution.
+        gram, target = (x.nan_to_num(0.0, posinf=0.0, neginf=0.0) for x in (gram, target))
         weights = (torch.linalg.pinv(gram, hermitian=True) @ target).movedim(-2, 0)[..., 0]
         for weight, new, old in zip(weights, self.images[1:], self.images[:-1], strict=True):
             image = image - self.layout.spread(weight) * (new - old)

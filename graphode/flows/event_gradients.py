@@ -53,6 +53,7 @@ def solve_with_events(
     times = merged.gather(-1, order)
     host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, times.shape[-1]).T
     result = solve(dataclasses.replace(problem, times=times, host=np.ascontiguousarray(host)))
+    assert result.states is not None
     states = _pick(result.states, place, problem)
     count = outputs.shape[-1]
     records = []

@@ -25,7 +25,7 @@ from graphode.flows.problem import (
     read_times,
 )
 from graphode.flows.solution import Solution
-from graphode.flows.solve import OnFailure, Options, solve_problem
+from graphode.flows.solve import OnFailure, Options, final_state, solve_problem
 
 
 class Flow(nn.Module):
@@ -108,7 +108,7 @@ class Flow(nn.Module):
             )
         host = np.broadcast_to(host, (2, layout.batch_shape.numel()))
         problem = Problem(self.field, self._args(graph), h, times, host, layout)
-        return solve_problem(problem, self.options).states[-1]
+        return final_state(problem, self.options)
 
     def solve(
         self,

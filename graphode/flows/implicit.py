@@ -18,7 +18,7 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.implicit_function import implicit_value
-from graphode.flows.krylov import gmres
+from graphode.flows.krylov import Operator, gmres
 from graphode.flows.layout import Layout, Time
 from graphode.flows.method import Carry, Method, Step, linear
 
@@ -73,8 +73,10 @@ class ImplicitOneStep(Method):
             solution,
             lambda g: gmres(transposed, g, layout, tolerance=tolerance),
         )
-        # The derivative at y1 as a function of y1, not of the detached point.
-        derivative = () if self.weight == 1 else ((y1 - base) / gain,)
+        # The derivative at y1 as a function of y1, not of the detached point; a sample of zero span
+        # has no use for it.
+        divisor = torch.where(gain == 0, 1.0, gain) if isinstance(gain, Tensor) else gain
+        derivative = () if self.weight == 1 else ((y1 - base) / divisor,)
         return Step(t, dt, y, y1, (), derivative, failed)
 
     def interpolate(self, f: Evaluation, step: Step, theta: Tensor) -> Tensor:
@@ -98,22 +100,24 @@ def newton(
     z = start
     tolerance = solution_tolerance(layout.working_dtype)
     for _ in range(_MAX_ITERATIONS):
-        with torch.enable_grad():
-            point = z.detach().requires_grad_()
-            value = residual(point)
-            dual = torch.zeros_like(value, requires_grad=True)
-            (pulled,) = torch.autograd.grad(value, point, dual, create_graph=True)
-
-        def product(v: Tensor, pulled: Tensor = pulled, dual: Tensor = dual) -> Tensor:
-            (pushed,) = torch.autograd.grad(pulled, dual, v, retain_graph=True)
-            return pushed
-
-        update = gmres(product, -value.detach(), layout, tolerance=_LINEAR_TOLERANCE)
+        value, product = _linearize(residual, z)
+        update = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)
         z = z + update
-        small = layout.rms(update) <= tolerance * (1 + layout.rms(z))
-        if bool(small.all()):
+        change = layout.rms(update)
+        small = change <= tolerance * (1 + layout.rms(z))
+        if bool((small | ~change.isfinite()).all()):
             break
     return z, ~small
+
+
+def _linearize(residual: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Operator]:
+    """The residual at `z`, and its Jacobian there as a product with vectors."""
+    with torch.enable_grad():
+        point = z.detach().requires_grad_()
+        value = residual(point)
+        dual = torch.zeros_like(value, requires_grad=True)
+        (pulled,) = torch.autograd.grad(value, point, dual, create_graph=True)
+    return value.detach(), lambda v: torch.autograd.grad(pulled, dual, v, retain_graph=True)[0]
 
 
 def _detach(value: Time) -> Time:

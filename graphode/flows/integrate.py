@@ -67,9 +67,10 @@ class KeptStep:
 
 @dataclass
 class Result:
-    """What a loop brings back."""
+    """What a loop brings back; `states` is None where only the final state was wanted."""
 
-    states: Tensor
+    states: Tensor | None
+    final: Tensor
     stats: Stats
     status: Tensor
     end_times: Tensor
@@ -95,15 +96,19 @@ def integrate(
     *,
     events: tuple[Event, ...] = (),
     recorder: Recorder | None = None,
+    only_final: bool = False,
 ) -> Result:
     """Solve `problem` from its start to its last time."""
     y0 = problem.y0.to(problem.layout.working_dtype)
-    outputs = Outputs(problem.times, problem.host, y0, problem.layout.batch_shape)
+    outputs = None
+    if not only_final:
+        outputs = Outputs(problem.times, problem.host, y0, problem.layout.batch_shape)
     if settings.num_steps is not None and not events:
         result = _fixed(problem, settings, f, y0, outputs, recorder)
     else:
         result = _adaptive(problem, settings, f, y0, outputs, events, recorder)
-    if problem.layout.dtype != problem.layout.working_dtype:
+    result.final = result.final.to(problem.layout.dtype)
+    if result.states is not None:
         result.states = result.states.to(problem.layout.dtype)
     return result
 
@@ -113,7 +118,7 @@ def _fixed(
     settings: Settings,
     f: Evaluation,
     y0: Tensor,
-    outputs: Outputs,
+    outputs: Outputs | None,
     recorder: Recorder | None,
 ) -> Result:
     assert settings.num_steps is not None
@@ -127,7 +132,7 @@ def _fixed(
         status = torch.where(torch.stack(failed).any(0), int(Status.NOT_CONVERGED), status)
     if settings.raise_on_failure and bool((status != 0).any()):
         raise SolveError(_first_failure(problem, settings, f, y0, grid))
-    first, last = outputs.host[0], outputs.host[-1]
+    first, last = problem.host[0], problem.host[-1]
     kept = [
         KeptStep(
             step,
@@ -145,7 +150,8 @@ def _fixed(
         field_calls=f.calls,
     )
     end_times = problem.per_sample(-1)
-    return Result(outputs.finish(f, y), stats, status, end_times, (), kept)
+    states = outputs.finish(f, y) if outputs is not None else None
+    return Result(states, y, stats, status, end_times, (), kept)
 
 
 def finite_status(problem: Problem, y: Tensor) -> Tensor:
@@ -179,7 +185,7 @@ def _adaptive(
     settings: Settings,
     f: Evaluation,
     y0: Tensor,
-    outputs: Outputs,
+    outputs: Outputs | None,
     events: tuple[Event, ...],
     recorder: Recorder | None,
 ) -> Result:
@@ -228,12 +234,13 @@ def _adaptive(
         field_calls=f.calls,
     )
     records = loop.events.records() if loop.events is not None else ()
-    starts = outputs.host[0].copy()
+    starts = problem.host[0]
     steps = []
     for step, end, moved in kept or ():
         steps.append(KeptStep(step, starts, end, moved))
         starts = end
-    return Result(outputs.finish(f, y), stats, loop.status, loop.t, records, steps)
+    states = outputs.finish(f, y) if outputs is not None else None
+    return Result(states, y, stats, loop.status, loop.t, records, steps)
 
 
 def steps_for(step_size: float, host: np.ndarray) -> int:

@@ -33,44 +33,48 @@ def gmres(
         restarts: How often to start over from the residual.
     """
 
-    def dot(a: Tensor, b: Tensor) -> Tensor:
-        value = layout.dot(a, b)
-        return value.flatten(0, value.ndim - layout.batch_dims - 1).sum(0) if value.ndim > (
-            layout.batch_dims
-        ) else value
-
-    def spread(value: Tensor) -> Tensor:
-        return layout.spread(value)
-
     tiny = torch.finfo(right.dtype).tiny
-    goal = tolerance * dot(right, right).sqrt()
+    goal = tolerance * _norm(right, layout)
     x = torch.zeros_like(right)
     residual = right
     for _ in range(restarts):
-        norm = dot(residual, residual).sqrt()
-        if bool((norm <= goal).all()):
+        norm = _norm(residual, layout)
+        # A sample that overflows is given up; it must not keep the others from their solution.
+        if bool(((norm <= goal) | ~norm.isfinite()).all()):
             break
-        basis = [residual / spread(norm.clamp(min=tiny))]
+        basis = [residual / layout.spread(norm.clamp(min=tiny))]
         columns: list[Tensor] = []
         weights = norm.new_zeros((*norm.shape, 0))
         for size in range(1, basis_size + 1):
             vector = operator(basis[-1])
             column = []
             for previous in basis:
-                overlap = dot(previous, vector)
-                vector = vector - spread(overlap) * previous
+                overlap = _dot(previous, vector, layout)
+                vector = vector - layout.spread(overlap) * previous
                 column.append(overlap)
-            length = dot(vector, vector).sqrt()
-            columns.append(torch.stack([*column, length], -1))
-            weights, error = _least_squares(columns, norm)
+            length = _norm(vector, layout)
+            broken = ~length.isfinite()
+            columns.append(torch.stack([*column, length], -1).masked_fill(broken[..., None], 0.0))
+            weights, error = _least_squares(columns, norm.masked_fill(broken, 0.0))
             # A sample whose space is exhausted (length 0) is solved exactly.
-            if bool(((error <= goal) | (length <= tiny)).all()) or size == basis_size:
+            done = (error <= goal) | (length <= tiny) | broken
+            if bool(done.all()) or size == basis_size:
                 break
-            basis.append(vector / spread(length.clamp(min=tiny)))
+            basis.append(vector / layout.spread(length.clamp(min=tiny)))
         for index in range(weights.shape[-1]):
-            x = x + spread(weights[..., index]) * basis[index]
+            x = x + layout.spread(weights[..., index]) * basis[index]
         residual = right - operator(x)
     return x
+
+
+def _dot(a: Tensor, b: Tensor, layout: Layout) -> Tensor:
+    """Inner product per sample; dimensions before the state belong to the system."""
+    value = layout.dot(a, b)
+    return value.flatten(0, -layout.batch_dims - 1).sum(0) if value.ndim > layout.batch_dims else value
+
+
+def _norm(a: Tensor, layout: Layout) -> Tensor:
+    return _dot(a, a, layout).sqrt()
 
 
 def _least_squares(columns: list[Tensor], norm: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,7 @@ class Outputs:
         """Take the outputs of this step up to `end [samples]` for the samples that `moved`.
 
         Returns:
-            Which samples had one.
+            Which samples had one that is not the end of the step.
         """
         reach = end * self.direction
         start, stop = self.next, self.next.copy()
@@ -56,13 +56,16 @@ class Outputs:
         index = np.arange(first, last)[:, None]
         inside = (index >= start) & (index < stop)
         theta = self._positions(step, first, last, inside)
-        if not theta.requires_grad and bool(((theta - 1).abs() < _SNAP).all()):
+        at_end = (theta - 1).abs() < _SNAP if not theta.requires_grad else torch.zeros_like(theta) > 0
+        if bool(at_end.all()):
             states: Tensor | list[Tensor] = [step.y1] * (last - first)
         else:
+            # The end is y1 to the bit, whatever other outputs and samples ask of this step.
             states = method.interpolate(f, step, theta)
+            states = torch.where(f.layout.spread(at_end), step.y1, states)
         for row, which in enumerate(range(first, last)):
             self.found.append((which, states[row], inside[row]))
-        return touched
+        return touched & ~at_end.all(0).reshape(-1).numpy(force=True)
 
     def _positions(self, step: Step, first: int, last: int, inside: np.ndarray) -> Tensor:
         """θ `[count, *batch]` of the outputs in `step`, 1 where a sample has none."""

@@ -1,8 +1,8 @@
 """What a solve gives back: states, cost, status, and the solution at any time between."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -59,14 +59,6 @@ class EventRecord:
     states: Float[Tensor, "count *state"]
 
 
-class DenseOutput(Protocol):
-    """The solution as a function of time."""
-
-    def __call__(self, t: float | Tensor) -> Tensor:
-        """The state at `t`."""
-        ...
-
-
 @dataclass
 class Solution:
     """The solution of one initial value problem, or of a batch of them.
@@ -80,13 +72,13 @@ class Solution:
         events: One record per event function.
     """
 
-    times: Float[Tensor, "*batch time"]
+    times: Float[Tensor, "... time"]
     states: Float[Tensor, "time *state"]
     stats: Stats
     status: Int[Tensor, "*batch"]
     end_times: Float[Tensor, "*batch"]
     events: tuple[EventRecord, ...] = ()
-    dense: DenseOutput | None = field(default=None, repr=False)
+    dense: Callable[[float | Tensor], Tensor] | None = field(default=None, repr=False)
 
     @property
     def succeeded(self) -> bool:

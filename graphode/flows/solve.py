@@ -187,20 +187,10 @@ def solve_problem(
     problem: Problem, options: Options, events: tuple[Event, ...] = (), dense: bool = False
 ) -> Solution:
     """Solve a checked problem by the gradient method of `options`."""
-    gradient = find_gradient(options.gradient)
     settings = options.settings(problem.host, keep_steps=dense)
     evaluation = Evaluation(problem.f, problem.args, problem.layout)
-    if isinstance(gradient, Backprop) or not torch.is_grad_enabled():
-        result = integrate(problem, settings, evaluation, events=events)
-    elif events:
-        result = solve_with_events(
-            problem,
-            settings,
-            events,
-            lambda merged: _with_gradient(merged, settings, gradient, evaluation),
-        )
-    else:
-        result = _with_gradient(problem, settings, gradient, evaluation)
+    result = _by_gradient(problem, options, settings, evaluation, events)
+    assert result.states is not None
     solution = Solution(
         times=problem.times,
         states=result.states,
@@ -210,11 +200,41 @@ def solve_problem(
         events=result.events,
     )
     if result.kept:
-        final = result.states[-1].to(problem.layout.working_dtype)
+        final = result.final.to(problem.layout.working_dtype)
         solution.dense = KeptSteps(problem, settings.method, evaluation, result.kept, final)
     else:
         solution.dense = SolveAgain(problem, result.states, _again(problem, options))
     return solution
+
+
+def final_state(problem: Problem, options: Options) -> Tensor:
+    """The state at the last time alone."""
+    # The gradient of the end time comes from the interpolation of the last step.
+    only_final = not problem.times.requires_grad
+    settings = options.settings(problem.host, keep_steps=False)
+    evaluation = Evaluation(problem.f, problem.args, problem.layout)
+    return _by_gradient(problem, options, settings, evaluation, (), only_final).final
+
+
+def _by_gradient(
+    problem: Problem,
+    options: Options,
+    settings: Settings,
+    evaluation: Evaluation,
+    events: tuple[Event, ...],
+    only_final: bool = False,
+) -> Result:
+    gradient = find_gradient(options.gradient)
+    if isinstance(gradient, Backprop) or not torch.is_grad_enabled():
+        return integrate(problem, settings, evaluation, events=events, only_final=only_final)
+    if events:
+        return solve_with_events(
+            problem,
+            settings,
+            events,
+            lambda merged: _with_gradient(merged, settings, gradient, evaluation),
+        )
+    return _with_gradient(problem, settings, gradient, evaluation)
 
 
 def _with_gradient(
@@ -252,6 +272,6 @@ def _again(problem: Problem, options: Options) -> Callable[[Tensor, Tensor, Tens
         host = times.detach().reshape(-1, 2).numpy(force=True).T
         shorter = dataclasses.replace(problem, y0=y, times=times, host=host)
         reduced = dataclasses.replace(options, num_steps=num_steps)
-        return solve_problem(shorter, reduced).states[-1]
+        return final_state(shorter, reduced)
 
     return flow

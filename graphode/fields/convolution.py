@@ -1,0 +1,101 @@
+"""Graph convolution, and the field made of it.
+
+Kipf, Welling (2017), "Semi-supervised classification with graph convolutional networks"; Poli et
+al. (2019), "Graph Neural Ordinary Differential Equations", equation (6).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphode.fields.activation import Activation, find_activation
+from graphode.graphs import Graph
+
+
+class GraphConvolution(nn.Module):
+    """One layer, Â (h W) + b, where Â is the matrix of the graph passed in.
+
+    Weights and biases start uniform on ±1/√(out_channels), as in the paper's code.
+
+    Args:
+        in_channels: Width of the state that comes in.
+        out_channels: Width of the state that goes out.
+        bias: Whether b is there.
+
+    Shapes:
+        - **h:** `[..., nodes, in_channels]` → `[..., nodes, out_channels]`
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes out_channels"]:
+        """Mix channels, then neighbours."""
+        out = graph.propagate(h @ self.weight)
+        return out if self.bias is None else out + self.bias
+
+    def extra_repr(self) -> str:
+        """Widths."""
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}, bias={self.bias is not None}"
+
+
+class GraphConvField(nn.Module):
+    """The right-hand side of a GCDE, N graph convolutions in a row.
+
+        dh/dt = C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (h W) + b
+
+    Args:
+        widths: Channels before, between and after the layers; first and last are the state's.
+        activation: σ between layers, by name or as a function.
+        final_activation: After the last layer; None for none.
+        bias: Whether the layers have biases.
+
+    Shapes:
+        - **h:** `[..., nodes, channels]`; the velocity has the same shape.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        activation: str | Activation | None = "softplus",
+        final_activation: str | Activation | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if len(widths) < 2 or widths[0] != widths[-1]:
+            raise ValueError(
+                f"`widths` must start and end with the state's channels, as a field maps a state "
+                f"to its own velocity, but is {list(widths)}. Use for example [64, 64, 64] for "
+                f"two layers."
+            )
+        self.layers = nn.ModuleList(
+            GraphConvolution(width, next_width, bias)
+            for width, next_width in itertools.pairwise(widths)
+        )
+        self.activation = find_activation(activation)
+        self.final_activation = find_activation(final_activation)
+
+    def forward(
+        self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity of `h`."""
+        del t  # autonomous
+        *hidden, last = self.layers
+        for layer in hidden:
+            h = self.activation(layer(h, graph))
+        return self.final_activation(last(h, graph))

@@ -1,0 +1,67 @@
+"""Many graphs as one: block after block on the diagonal of one sparse matrix.
+
+    A = diag(A_1, …, A_B),    propagate(h) = [A_1 h_1; …; A_B h_B]
+
+so that a batch costs one sparse product, whatever the sizes of its graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from graphode.graphs.pattern import Pattern
+
+if TYPE_CHECKING:
+    from graphode.graphs.graph import Graph
+
+
+def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor]:
+    """The block-diagonal pattern of graphs, and its weights."""
+    _check(graphs)
+    starts = torch.tensor([graph.num_nodes for graph in graphs]).cumsum(0).tolist()
+    edge_index = torch.cat(
+        [
+            graph.edge_index + start - graph.num_nodes
+            for graph, start in zip(graphs, starts, strict=True)
+        ],
+        1,
+    )
+    sizes = tuple(size for graph in graphs for size in graph.sizes)
+    weight = torch.cat([graph.edge_weight for graph in graphs])
+    return Pattern(edge_index, starts[-1], sizes), weight
+
+
+def separated(graph: Graph) -> list[tuple[Pattern, Tensor]]:
+    """Pattern and weights of each block."""
+    graph_of_edge = graph.node_graph[graph.edge_index[0]]
+    order = graph_of_edge.argsort(stable=True)
+    counts = graph_of_edge.bincount(minlength=graph.num_graphs).tolist()
+    edges = graph.edge_index[:, order].split(counts, dim=1)
+    weights = graph.edge_weight.index_select(0, order).split(counts)
+    parts, start = [], 0
+    for size, edge_index, weight in zip(graph.sizes, edges, weights, strict=True):
+        parts.append((Pattern(edge_index - start, size), weight))
+        start += size
+    return parts
+
+
+def _check(graphs: Sequence[Graph]) -> None:
+    if len(graphs) == 0:
+        raise ValueError(
+            "`Graph.batch` needs at least one graph, but the list is empty. Skip empty batches."
+        )
+    for what, remedy in (
+        ("kind", 'Normalise all of them alike, for instance `graph.normalize("sym")`'),
+        ("device", "Move them first with `graph.to(device)`"),
+        ("dtype", "Convert them first with `graph.to(dtype=…)`"),
+    ):
+        found = list(dict.fromkeys(str(getattr(graph, what)) for graph in graphs))
+        if len(found) > 1:
+            raise ValueError(
+                f"The graphs of a batch must have the same {what}, but they have "
+                f"{', '.join(found)}. {remedy}."
+            )

@@ -1,0 +1,92 @@
+"""Graphs as others write them: PyG, networkx, SciPy, dense; each as (edges, nodes, weights)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.graphs.validation import ArrayLike
+
+Parts = tuple[Tensor, int, Tensor | None]
+
+
+def from_pyg(data: Any) -> Parts:
+    """Edges, nodes and weights of a PyG `Data`."""
+    edge_index = getattr(data, "edge_index", None)
+    if edge_index is None:
+        raise ValueError(
+            "`data` must have an `edge_index`, but it has none. Undo `ToSparseTensor`, or use "
+            "`Graph.from_scipy` with its `adj_t`."
+        )
+    weight = getattr(data, "edge_weight", None)
+    if weight is None:
+        attributes = getattr(data, "edge_attr", None)
+        weight = attributes if attributes is not None and attributes.dim() == 1 else None
+    return edge_index, int(data.num_nodes), weight
+
+
+def from_networkx(graph: Any, weight: str) -> Parts:
+    """Edges, nodes and weights of a networkx graph; nodes numbered in its own order."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    edges = [(position[a], position[b], w) for a, b, w in graph.edges(data=weight, default=1.0)]
+    if not graph.is_directed():
+        edges += [(b, a, w) for a, b, w in edges if a != b]
+    ends = [[a for a, _, _ in edges], [b for _, b, _ in edges]]
+    weights = torch.tensor([float(w) for _, _, w in edges], dtype=torch.get_default_dtype())
+    return torch.tensor(ends, dtype=torch.int64), len(position), weights
+
+
+def from_scipy(matrix: Any) -> Parts:
+    """Edges, nodes and weights of a SciPy sparse matrix; explicit zeros stay edges."""
+    _check_square(matrix.shape)
+    matrix = matrix.tocoo()
+    edge_index = torch.from_numpy(np.stack([matrix.col, matrix.row]).astype(np.int64))
+    return edge_index, int(matrix.shape[0]), torch.from_numpy(np.array(matrix.data))
+
+
+def from_dense(matrix: ArrayLike) -> Parts:
+    """Edges, nodes and weights of a dense matrix; zeros are no edges."""
+    matrix = torch.as_tensor(matrix)
+    _check_square(matrix.shape)
+    target, source = matrix.detach().nonzero(as_tuple=True)
+    return torch.stack([source, target]), matrix.shape[0], matrix[target, source]
+
+
+def checked_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
+    """A selection of nodes, as a mask or as numbers, as distinct node numbers."""
+    chosen = torch.as_tensor(nodes, device=device)
+    if chosen.dtype == torch.bool:
+        if chosen.shape != (num_nodes,):
+            raise ValueError(
+                f"A boolean `nodes` must have shape [{num_nodes}], one for each node, but its "
+                f"shape is {list(chosen.shape)}. Give the numbers of the nodes instead."
+            )
+        return chosen.nonzero()[:, 0]
+    if chosen.dim() != 1 or (chosen.dtype.is_floating_point and chosen.numel() > 0):
+        raise ValueError(
+            f"`nodes` must be a list of node numbers or a boolean mask, but it has shape "
+            f"{list(chosen.shape)} and dtype {chosen.dtype}. Give integers of shape [kept]."
+        )
+    chosen = chosen.long()
+    if chosen.numel() and (int(chosen.min()) < 0 or int(chosen.max()) >= num_nodes):
+        raise ValueError(
+            f"`nodes` must be numbers from 0 to {num_nodes - 1}, but they run from "
+            f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that the graph lacks."
+        )
+    if chosen.unique().numel() != chosen.numel():
+        raise ValueError(
+            f"`nodes` must be distinct, but {chosen.numel() - chosen.unique().numel()} of "
+            f"{chosen.numel()} repeat an earlier one. Use `nodes.unique()`."
+        )
+    return chosen
+
+
+def _check_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(
+            f"The matrix of a graph must be square, nodes × nodes, but its shape is "
+            f"{list(shape)}. Give one row and one column for every node."
+        )

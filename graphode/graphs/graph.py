@@ -1,0 +1,341 @@
+"""The graph: nodes, weighted edges, and the one sparse product that fields are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphode.graphs import batch, convert
+from graphode.graphs.normalization import normalized
+from graphode.graphs.pattern import Pattern
+from graphode.graphs.product import sparse_product
+from graphode.graphs.validation import (
+    ArrayLike,
+    check_finite,
+    checked_edge_index,
+    checked_edge_weight,
+    checked_num_nodes,
+    checked_state,
+    merge_duplicates,
+)
+
+
+class Graph:
+    """A directed, weighted graph: frozen, validated once, cheap to pass around.
+
+    Edges run source → target as in PyG, and the graph acts on a state by
+
+        propagate(h)[i] = Σ_{j→i} w_ji h_j,    or  A h  with  A[target, source] = weight.
+
+    An undirected graph has both directions of every edge. Edges keep the order they were given
+    in, so that edge attributes kept elsewhere stay aligned; edges given twice are merged, their
+    weights summed, with a warning. Weights that require gradients receive them.
+
+    Args:
+        edge_index: Integers [2, edges], sources over targets.
+        num_nodes: Number of nodes, isolated ones included.
+        edge_weight: One finite weight per edge [edges]; ones by default.
+
+    Attributes:
+        source: The graph that this one was normalised from, or None.
+        kind: The name of the normalisation, or None.
+    """
+
+    num_nodes: int
+    edge_weight: Float[Tensor, " edges"]
+    source: Graph | None
+    kind: str | None
+    _pattern: Pattern
+    _is_symmetric: bool | None
+    _constants: dict[torch.dtype, tuple[Tensor, Tensor]]
+
+    def __init__(
+        self, edge_index: ArrayLike, num_nodes: int, edge_weight: ArrayLike | None = None
+    ) -> None:
+        num_nodes = checked_num_nodes(num_nodes)
+        edge_index = checked_edge_index(edge_index, num_nodes)
+        weight = checked_edge_weight(edge_weight, edge_index)
+        check_finite(weight, edge_index)
+        edge_index, weight = merge_duplicates(edge_index, weight, num_nodes)
+        self._fill(Pattern(edge_index, num_nodes), weight)
+
+    @classmethod
+    def from_pyg(cls, data: Any) -> Graph:
+        """A PyG `Data`: its `edge_index` and its `edge_weight`, or else a 1-D `edge_attr`."""
+        return cls(*convert.from_pyg(data))
+
+    @classmethod
+    def from_networkx(cls, graph: Any, weight: str = "weight") -> Graph:
+        """A networkx graph, nodes in its own order; undirected edges run both ways.
+
+        Edges without the attribute `weight` weigh 1.
+        """
+        return cls(*convert.from_networkx(graph, weight))
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> Graph:
+        """A square SciPy sparse matrix a with `propagate(h) = a @ h`: a[i, j] weighs j → i."""
+        return cls(*convert.from_scipy(matrix))
+
+    @classmethod
+    def from_dense(cls, matrix: ArrayLike) -> Graph:
+        """A square matrix a with `propagate(h) = a @ h`: a[i, j] ≠ 0 weighs the edge j → i.
+
+        Gradients reach the non-zero entries of `matrix`.
+        """
+        return cls(*convert.from_dense(matrix))
+
+    def propagate(
+        self, h: Float[Tensor, "*batch nodes channels"]
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """Σ_{j→i} w_ji h_j at every node i, as one sparse product for all leading dimensions.
+
+        The weights follow the dtype of `h`.
+        """
+        flat = checked_state(self.flatten(h), self)
+        values, values_t = self._operands(h.dtype)
+        if flat.dim() == 2:
+            product = sparse_product(values, values_t, flat, self._pattern.places)
+        else:
+            *lead, nodes, channels = flat.shape
+            columns = flat.movedim(-2, 0).reshape(nodes, math.prod(lead) * channels)
+            product = sparse_product(values, values_t, columns, self._pattern.places)
+            product = product.reshape(nodes, *lead, channels).movedim(0, -2)
+        return product if flat is h else product.reshape(h.shape)
+
+    def flatten(
+        self, h: Float[Tensor, "*batch nodes channels"]
+    ) -> Float[Tensor, "*fewer all_nodes channels"]:
+        """A state with all the nodes of a batch in one dimension, as `edge_index` numbers them.
+
+        States that are so already, and those of a graph alone, come back as they are.
+        """
+        return self._pattern.flatten(h)
+
+    def normalize(self, kind: str, self_loops: bool | None = None) -> Graph:
+        """A new graph with a normalised matrix, which remembers this one as its `source`.
+
+            "sym"            D^(-1/2) A D^(-1/2)       (GCN; Kipf and Welling, 2017)
+            "rw"             D^(-1) A                  (rows sum to 1)
+            "laplacian"      D − A
+            "sym_laplacian"  D^(-1/2) (D − A) D^(-1/2)
+            "rw_laplacian"   D^(-1) (D − A)
+
+        D holds the weights that arrive at each node. Where nothing arrives, D^(-1) is read as 0,
+        so an isolated node has an empty row (and no NaN); PyG's Laplacians have a 1 there.
+
+        Args:
+            kind: One of the five names above.
+            self_loops: Whether A first gains a self-loop of weight 1 at every node that has none
+                (a loop already there is kept as it is, like PyG's `gcn_norm`). By default they
+                are added for "sym" and "rw" and not for the Laplacians.
+        """
+        edge_index, weight = normalized(self, kind, self_loops)
+        like = self._pattern
+        if edge_index is not self.edge_index:
+            like = Pattern(edge_index, self.num_nodes, like.sizes, like.batch_shape)
+        return Graph._trusted(like, weight, source=self, kind=kind)
+
+    def reverse(self) -> Graph:
+        """The graph with every edge turned round: its matrix transposed."""
+        source = None if self.source is None else self.source.reverse()
+        return Graph._trusted(self._pattern.reverse(), self.edge_weight, source, self.kind)
+
+    def reweight(self, edge_weight: ArrayLike) -> Graph:
+        """The same edges with other weights, in the order of `edge_index`; not normalised.
+
+        Cheap: meant for weights that are learned, or computed from a state, at every step. It
+        looks at their shape only, never at their values, so it may be compiled and transformed.
+        """
+        weight = checked_edge_weight(edge_weight, self.edge_index)
+        return Graph._trusted(self._pattern, weight, prepare=False)
+
+    def to(
+        self,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Graph:
+        """The same graph on another device, or with weights of another dtype."""
+        if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+            raise TypeError(
+                f"`dtype` must be a real floating type, but it is {dtype}. Edge weights multiply "
+                "states: choose the dtype of the states."
+            )
+        weight = self.edge_weight.to(device=device, dtype=dtype)
+        if weight is self.edge_weight:
+            return self
+        source = None if self.source is None else self.source.to(device, dtype)
+        pattern = self._pattern
+        if weight.device != self.device:
+            pattern = pattern.to(weight.device)
+        return Graph._trusted(pattern, weight, source=source, kind=self.kind)
+
+    def subgraph(self, nodes: ArrayLike) -> Graph:
+        """The graph induced on `nodes`, renumbered in their order; a boolean mask also selects.
+
+        The weights are kept as they are: to have a normalisation with the degrees of the
+        subgraph, take the subgraph first and normalise it.
+        """
+        if self.num_graphs > 1:
+            raise ValueError(
+                f"`subgraph` takes nodes of one graph, but this is a batch of {self.num_graphs}. "
+                "Use it on the graphs in `graph.unbatch()`, and batch the results."
+            )
+        kept = convert.checked_nodes(nodes, self.num_nodes, self.device)
+        position = kept.new_full((self.num_nodes,), -1)
+        position[kept] = torch.arange(len(kept), device=self.device)
+        renumbered = position[self.edge_index]
+        inside = (renumbered >= 0).all(0).nonzero()[:, 0]
+        pattern = Pattern(renumbered[:, inside], len(kept))
+        weight = self.edge_weight.index_select(0, inside)
+        source = None if self.source is None else self.source.subgraph(kept)
+        return Graph._trusted(pattern, weight, source=source, kind=self.kind)
+
+    @staticmethod
+    def batch(graphs: Sequence[Graph]) -> Graph:
+        """Many graphs as one, block after block; a batch of normalised graphs is normalised.
+
+        The batch acts on states `[..., all nodes, channels]`, one graph after the other, with
+        `node_graph` to say whose a node is. Where all graphs have the same number of nodes, it
+        acts as well on states `[..., graphs, nodes, channels]`.
+        """
+        sources = [graph.source for graph in graphs if graph.source is not None]
+        pattern, weight = batch.joined(graphs)
+        source = Graph.batch(sources) if sources else None
+        return Graph._trusted(pattern, weight, source, graphs[0].kind)
+
+    def unbatch(self) -> list[Graph]:
+        """The graphs of a batch, in their order."""
+        sources = [None] * self.num_graphs if self.source is None else self.source.unbatch()
+        parts = zip(batch.separated(self), sources, strict=True)
+        return [Graph._trusted(*part, source, self.kind) for part, source in parts]
+
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs are batched in this one; 1 if it is alone."""
+        return len(self.sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of nodes of each graph of a batch."""
+        return self._pattern.sizes or (self.num_nodes,)
+
+    @property
+    def node_graph(self) -> Int[Tensor, " nodes"]:
+        """The graph, from 0 to `num_graphs` − 1, that each node of a batch belongs to."""
+        return self._pattern.node_graph
+
+    @property
+    def edge_index(self) -> Int[Tensor, "2 edges"]:
+        """Edges as (source, target)."""
+        return self._pattern.edge_index
+
+    @property
+    def num_edges(self) -> int:
+        """Directed edges, self-loops included."""
+        return self.edge_index.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where edges and weights are."""
+        return self.edge_weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the edge weights."""
+        return self.edge_weight.dtype
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge has its reverse, of the same weight."""
+        if self._is_symmetric is not None:
+            return self._is_symmetric
+        if not self._pattern.is_symmetric:
+            return False
+        values = self._pattern.arrange(self.edge_weight.detach())
+        return torch.equal(values, values.index_select(0, self._pattern.places.order))
+
+    @property
+    def degrees(self) -> Float[Tensor, " nodes"]:
+        """The weight that arrives at each node: Σ_{j→i} w_ji."""
+        return self.propagate(self.edge_weight.new_ones(self.num_nodes, 1))[:, 0]
+
+    @property
+    def diagonal(self) -> Float[Tensor, " nodes"]:
+        """The weight of the self-loop of each node; 0 where there is none."""
+        source, target = self.edge_index
+        loops = torch.where(source == target, self.edge_weight, 0.0)
+        return loops.new_zeros(self.num_nodes).index_add(0, target, loops)
+
+    def to_dense(self) -> Float[Tensor, "nodes nodes"]:
+        """The matrix A with A[target, source] = weight; small graphs only."""
+        source, target = self.edge_index
+        zeros = self.edge_weight.new_zeros(self.num_nodes, self.num_nodes)
+        return zeros.index_put((target, source), self.edge_weight)
+
+    def __repr__(self) -> str:
+        kind = "" if self.kind is None else f", kind={self.kind!r}"
+        if self._pattern.sizes is not None:
+            kind += f", num_graphs={self.num_graphs}"
+        return (
+            f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}{kind}, "
+            f"dtype={str(self.dtype).removeprefix('torch.')}, device={str(self.device)!r})"
+        )
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"A Graph is frozen: `{name}` cannot be set. Build a new one, for instance "
+            "`Graph(graph.edge_index, graph.num_nodes, edge_weight=…)`."
+        )
+
+    @staticmethod
+    def _trusted(
+        pattern: Pattern,
+        edge_weight: Any,
+        source: Graph | None = None,
+        kind: str | None = None,
+        prepare: bool = True,
+    ) -> Graph:
+        graph = object.__new__(Graph)
+        graph._fill(pattern, edge_weight, source, kind, prepare)
+        return graph
+
+    def _fill(
+        self,
+        pattern: Pattern,
+        edge_weight: Any,
+        source: Graph | None = None,
+        kind: str | None = None,
+        prepare: bool = True,
+    ) -> None:
+        # `edge_weight` may be any leaf when a tree function rebuilds the graph.
+        self.__dict__.update(
+            _pattern=pattern,
+            num_nodes=pattern.num_nodes,
+            edge_weight=edge_weight,
+            source=source,
+            kind=kind,
+            _is_symmetric=None,
+            _constants={},
+        )
+        if prepare and not edge_weight.requires_grad:
+            self.__dict__["_is_symmetric"] = self.is_symmetric
+            self._operands(edge_weight.dtype)
+
+    def _operands(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """The entries of A in CSR order and, where they are constants, those of Aᵀ."""
+        if self.edge_weight.requires_grad:
+            return self._pattern.arrange(self.edge_weight.to(dtype)), None
+        known = self._constants.get(dtype)
+        if known is None:
+            values = self._pattern.arrange(self.edge_weight.to(dtype))
+            order = self._pattern.places.order
+            known = values, values if self._is_symmetric else values.index_select(0, order)
+            if not torch.compiler.is_compiling():
+                self._constants[dtype] = known
+        return known

@@ -1,0 +1,79 @@
+"""Normalised adjacencies and Laplacians, as weights on a graph's edges and its diagonal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from graphode.graphs.graph import Graph
+
+KINDS = ("sym", "rw", "laplacian", "sym_laplacian", "rw_laplacian")
+
+
+def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor, Tensor]:
+    """Edges and weights of the normalised matrix; `Graph.normalize` has the formulas."""
+    _check(graph, kind)
+    is_laplacian = kind.endswith("laplacian")
+    edge_index, weight = graph.edge_index, graph.edge_weight
+    degrees = graph.degrees
+    missing = _nodes_without_loop(graph)
+    if self_loops if self_loops is not None else not is_laplacian:
+        edge_index, weight = _with_loops(edge_index, weight, missing, fill=1.0)
+        degrees = degrees.index_add(0, missing, weight.new_ones(len(missing)))
+    elif is_laplacian:
+        edge_index, weight = _with_loops(edge_index, weight, missing, fill=0.0)
+
+    source, target = edge_index
+    if is_laplacian:
+        on_diagonal = (source == target).to(weight.dtype)
+        weight = on_diagonal * degrees.index_select(0, target) - weight
+    if kind.startswith("sym"):
+        scale = _power(degrees, -0.5)
+        # The two factors first: products of three are not symmetric in floating point.
+        weight = weight * (scale.index_select(0, target) * scale.index_select(0, source))
+    elif kind.startswith("rw"):
+        weight = weight * _power(degrees, -1.0).index_select(0, target)
+    return edge_index, weight
+
+
+def _check(graph: Graph, kind: str) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"Unknown normalisation {kind!r}. Choose one of: {', '.join(KINDS)}.")
+    if graph.kind is not None:
+        raise ValueError(
+            f"The graph is already normalised ({graph.kind!r}), and normalising twice is rarely "
+            f'meant. Use `graph.source.normalize("{kind}")`, or `Graph(graph.edge_index, '
+            "graph.num_nodes, graph.edge_weight)` for its weights as a new graph."
+        )
+    if kind != "laplacian" and bool((graph.edge_weight < 0).any()):
+        lowest = float(graph.edge_weight.min())
+        raise ValueError(
+            f'The normalisation "{kind}" needs weights of 0 or more, since degrees may vanish or '
+            f"be negative otherwise, but the lowest weight is {lowest:.4g}. Use their absolute "
+            'values or a kernel of them, or the kind "laplacian", which divides by nothing.'
+        )
+
+
+def _nodes_without_loop(graph: Graph) -> Tensor:
+    source, target = graph.edge_index
+    has_loop = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    has_loop[source[source == target]] = True
+    return (~has_loop).nonzero()[:, 0]
+
+
+def _with_loops(
+    edge_index: Tensor, weight: Tensor, nodes: Tensor, fill: float
+) -> tuple[Tensor, Tensor]:
+    loops = torch.stack([nodes, nodes])
+    return torch.cat([edge_index, loops], 1), torch.cat(
+        [weight, weight.new_full((len(nodes),), fill)]
+    )
+
+
+def _power(degrees: Tensor, exponent: float) -> Tensor:
+    # The inner `where` keeps the gradient at a zero degree finite.
+    positive = degrees > 0
+    return torch.where(positive, torch.where(positive, degrees, 1.0) ** exponent, 0.0)

@@ -1,0 +1,78 @@
+"""The differentiable sparse products, by the cheapest way that the caller's mode allows.
+
+Eager code goes through `autograd.Function`s of the old form, whose overhead is the least: those
+with a `setup_context` cost 20 µs more a call (measured, torch 2.13). Compiled code goes through
+operators that the tracer does not look into, `torch.func` and forward-mode code through functions
+that know how to be transformed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from graphode.graphs import compiled, transforms
+from graphode.graphs.derivatives import Sparsity, product_gradients, sampled_gradients
+from graphode.graphs.kernels import multiply, sample
+
+
+def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
+    """A h, with gradients to `values` and `h`; see `derivatives.Product`."""
+    if torch.compiler.is_compiling():
+        return compiled.sparse_product(values, values_t, h, places)
+    if _is_transformed():
+        return transforms.sparse_product(values, values_t, h, places)
+    if torch.is_grad_enabled() and (h.requires_grad or values.requires_grad):
+        return _Product.apply(values, values_t, h, places)  # pyright: ignore[reportReturnType]
+    return multiply(values, h, places.crow, places.col)
+
+
+def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
+    """⟨a[i], b[j]⟩ at every stored entry, with gradients to `a` and `b`."""
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        return _Sampled.apply(a, b, places)  # pyright: ignore[reportReturnType]
+    return sample(a, b, places.crow, places.col)
+
+
+def _is_transformed() -> bool:
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity):
+        ctx.save_for_backward(values, values_t, h if ctx.needs_input_grad[0] else None)
+        ctx.places = places
+        return multiply(values, h, places.crow, places.col)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        values, values_t, h = ctx.saved_tensors
+        grad_values, grad_h = product_gradients(
+            sparse_product,
+            sampled_product,
+            ctx.needs_input_grad,
+            values,
+            values_t,
+            h,
+            ctx.places,
+            grad_outputs[0],
+        )
+        return grad_values, None, grad_h, None
+
+
+class _Sampled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, places: Sparsity):
+        ctx.save_for_backward(a, b)
+        ctx.places = places
+        return sample(a, b, places.crow, places.col)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        a, b = ctx.saved_tensors
+        grad_a, grad_b = sampled_gradients(
+            sparse_product, ctx.needs_input_grad, a, b, ctx.places, grad_outputs[0]
+        )
+        return grad_a, grad_b, None

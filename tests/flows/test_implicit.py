@@ -1,0 +1,137 @@
+"""Implicit solvers: stiff fields, samples that do not notice each other, failures one can read."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import graphode as gd
+from graphode.flows.krylov import gmres
+from graphode.flows.layout import Layout
+from tests.problems import logistic, riccati, stiff
+
+IMPLICIT = ["implicit_euler", "trapezoid"]
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_stiff_field_is_followed_where_explicit_euler_explodes(solver: str):
+    problem = stiff(rate=1000.0)
+    span = [problem.t0, problem.t1]
+    exploded = gd.solve(problem.f, problem.y0, span, solver="euler", num_steps=40)
+    assert problem.error(exploded.states[-1]) > 1e10
+    # The trapezoidal rule is not L-stable: it takes its time to forget the transient.
+    num_steps = 40 if solver == "implicit_euler" else 400
+    followed = gd.solve(problem.f, problem.y0, span, solver=solver, num_steps=num_steps)
+    assert problem.error(followed.states[-1]) < 1e-4
+
+
+def test_implicit_euler_damps_what_no_step_resolves():
+    solution = gd.solve(
+        lambda t, y: -1e8 * y, torch.ones(3), [0.0, 1.0], solver="implicit_euler", num_steps=2
+    )
+    assert solution.states[-1].abs().max() < 1e-14
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_step_solves_its_equation(solver: str):
+    """For y′ = λ y one step is a known rational function of λ dt."""
+    rate = torch.tensor([-3.0, 0.5, 30.0])
+    z = rate * 0.1
+    expected = 1 / (1 - z) if solver == "implicit_euler" else (1 + z / 2) / (1 - z / 2)
+    solution = gd.solve(lambda t, y: rate * y, torch.ones(3), [0.0, 0.1], solver=solver, num_steps=1)
+    torch.testing.assert_close(solution.states[-1], expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
+def test_batch_equals_samples_alone(solver: str):
+    rates = torch.tensor([0.1, 1.0, 300.0])
+
+    def f(t: Tensor, y: Tensor, rates: Tensor) -> Tensor:
+        return -rates[..., None] * (y**3 - torch.cos(t))
+
+    y0 = torch.rand(3, 2)
+    times = torch.tensor([[0.0, 0.3, 1.0], [1.0, 0.2, 0.0], [0.0, 0.01, 0.04]])
+    batch = gd.solve(f, y0, times, (rates,), solver=solver, num_steps=8, batch_dims=1)
+    for i in range(3):
+        alone = gd.solve(f, y0[i], times[i], (rates[i],), solver=solver, num_steps=8)
+        torch.testing.assert_close(batch.states[:, i], alone.states, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_zero_span_rests_beside_moving_samples(solver: str):
+    flow = gd.Flow(lambda t, h, graph: -(h**2), solver=solver, num_steps=3)
+    h = torch.rand(2, 3, 1, requires_grad=True)
+    moved = flow(h, None, 0.0, torch.tensor([1.0, 0.0]))
+    assert torch.equal(moved[1], h[1])
+    torch.testing.assert_close(moved[0], flow(h[0], None, 0.0, 1.0))
+    (gradient,) = torch.autograd.grad(moved[1].sum(), h)
+    torch.testing.assert_close(gradient[1], torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
+def test_unsolvable_equation_is_reported(solver: str):
+    """y = 1 + dt y² has no real solution for dt = 4."""
+    with pytest.raises(
+        gd.SolveError, match=r"implicit equation was not solved.* t = 0 .*step size 4.*`num_steps`"
+    ):
+        gd.solve(
+            lambda t, y: y**2 + 1, torch.ones(1), [0.0, 4.0], solver=solver, num_steps=1
+        )
+
+
+@pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
+def test_overflow_in_one_sample_leaves_the_others_alone(solver: str):
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return torch.exp(y)
+
+    y0 = torch.tensor([[-3.0], [600.0], [-2.0]])
+    solution = gd.solve(
+        f, y0, [0.0, 1.0], solver=solver, num_steps=4, batch_dims=1, on_failure="status"
+    )
+    failed = [gd.Status.NON_FINITE, gd.Status.NOT_CONVERGED]
+    assert solution.status[0] == solution.status[2] == gd.Status.SUCCESS
+    assert int(solution.status[1]) in failed
+    for i in (0, 2):
+        alone = gd.solve(f, y0[i], [0.0, 1.0], solver=solver, num_steps=4)
+        torch.testing.assert_close(solution.states[:, i], alone.states, rtol=1e-6, atol=1e-8)
+
+
+def test_tolerance_of_the_state_limits_newton_not_the_tolerances():
+    problem = riccati()
+    loose, tight = (
+        gd.solve(problem.f, problem.y0, [0.0, 1.0], solver="trapezoid", num_steps=5, rtol=rtol)
+        for rtol in (1e-2, 1e-12)
+    )
+    assert torch.equal(loose.states, tight.states)
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_float32_states_are_solved_to_their_precision(solver: str):
+    problem = logistic()
+    single = gd.solve(problem.f, problem.y0.float(), [0.0, 1.0], solver=solver, num_steps=10)
+    double = gd.solve(problem.f, problem.y0, [0.0, 1.0], solver=solver, num_steps=10)
+    assert single.states.dtype == torch.float32
+    torch.testing.assert_close(single.states.double(), double.states, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_dims", [0, 1, 2])
+def test_gmres_solves_each_sample_of_a_batch(batch_dims: int):
+    shape = (*(2, 3)[:batch_dims], 5, 2)
+    size = math.prod(shape[batch_dims:])
+    matrices = torch.randn(*shape[:batch_dims], size, size) + 3 * torch.eye(size)
+
+    def operator(x: Tensor) -> Tensor:
+        return (matrices @ x.reshape(*shape[:batch_dims], size, 1)).reshape(shape)
+
+    expected = torch.randn(shape)
+    layout = Layout.of(expected, batch_dims)
+    found = gmres(operator, operator(expected), layout, tolerance=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+
+
+def test_gmres_gives_up_a_broken_sample_and_solves_the_other():
+    scale = torch.tensor([[2.0], [torch.nan]])
+    right = torch.ones(2, 3)
+    found = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
+    torch.testing.assert_close(found[0], torch.full((3,), 0.5))

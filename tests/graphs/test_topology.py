@@ -1,0 +1,150 @@
+"""Graphs from positions and distances join the nodes they should."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.strategies import integers, sampled_from
+from torch import Tensor
+
+from graphode.graphs import (
+    Graph,
+    edge_lengths,
+    gaussian_graph,
+    nearest_graph,
+    percentile_graph,
+    radius_graph,
+)
+
+
+def brute_force(positions: Tensor, radius: float) -> Tensor:
+    squares = (positions[:, None] - positions).square().sum(-1)
+    return (squares <= radius**2).double().fill_diagonal_(0)
+
+
+@pytest.mark.parametrize("all_pairs_nodes", [0, 128])
+@given(nodes=integers(0, 20), dims=sampled_from([1, 2, 3]))
+def test_a_radius_graph_joins_who_is_near(all_pairs_nodes: int, nodes: int, dims: int):
+    # On a grid many distances equal the radius, and many nodes share a place.
+    positions = torch.randint(0, 4, (nodes, dims)) / 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphode.graphs.topology.ALL_PAIRS_NODES", all_pairs_nodes)
+        for radius in (0.0, 0.25, 0.5):
+            graph = radius_graph(positions, radius)
+            torch.testing.assert_close(graph.to_dense(), brute_force(positions, radius))
+            assert graph.is_symmetric
+
+
+@pytest.mark.parametrize("nodes", [9, 200])
+def test_batched_equals_one_by_one(nodes: int):
+    positions = torch.rand(2, 3, nodes, 2)
+    h = torch.randn(2, 3, nodes, 4)
+    for build in (lambda x: radius_graph(x, 0.3), lambda x: nearest_graph(x, 3)):
+        batch = build(positions)
+        assert batch.num_graphs == 6
+        samples = zip(positions.flatten(0, 1), h.flatten(0, 1), strict=True)
+        one_by_one = [build(x).propagate(y) for x, y in samples]
+        torch.testing.assert_close(batch.propagate(h), torch.stack(one_by_one).reshape(h.shape))
+
+
+def test_chunks_of_rows_join_to_the_same_graph(monkeypatch: pytest.MonkeyPatch):
+    positions = torch.rand(2, 11, 2)
+    whole = radius_graph(positions, 0.5), nearest_graph(positions, 3)
+    monkeypatch.setattr("graphode.graphs.topology.CHUNK_ELEMENTS", 60)
+    pieces = radius_graph(positions, 0.5), nearest_graph(positions, 3)
+    for a, b in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(a.to_dense(), b.to_dense())
+
+
+@pytest.mark.parametrize("all_pairs_nodes", [0, 128])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_each_node_hears_its_nearest(
+    all_pairs_nodes: int, scale: float, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphode.graphs.topology.ALL_PAIRS_NODES", all_pairs_nodes)
+    positions = scale * torch.rand(30, 2)  # scale 0: all in one place
+    graph = nearest_graph(positions, 4)
+    assert (graph.degrees == 4).all()
+    assert (graph.diagonal == 0).all()
+    distances = torch.cdist(positions, positions).fill_diagonal_(torch.inf)
+    farthest = distances.topk(4, largest=False)[0][:, -1]
+    assert (edge_lengths(graph, positions) <= farthest[graph.edge_index[1]] + 1e-12).all()
+
+
+def test_gradients_pass_through_weights_but_not_through_edges():
+    positions = torch.rand(2, 6, 2, requires_grad=True)
+    positions.data[0, 1] = positions.data[0, 0]  # two in one place
+    h = torch.randn(2, 6, 1)
+
+    def pull(positions: Tensor) -> Tensor:
+        return radius_graph(positions, 0.9, kernel=lambda d: torch.exp(-d)).propagate(h)
+
+    (gradient,) = torch.autograd.grad(pull(positions).sum(), positions)
+    assert gradient.isfinite().all()
+    assert gradient.abs().sum() > 0
+    apart = torch.rand(6, 2, requires_grad=True)
+    torch.autograd.gradcheck(
+        lambda x: nearest_graph(x, 2, kernel=lambda d: d**2).propagate(h[0]), (apart,)
+    )
+    assert not radius_graph(positions, 0.9).edge_weight.requires_grad
+
+
+def test_a_lost_node_is_isolated():
+    for nodes in (5, 200):
+        positions = torch.zeros(nodes, 2)
+        positions[3] = torch.nan
+        positions[4] = torch.inf
+        graph = radius_graph(positions, 1.0)
+        assert graph.degrees[3:5].tolist() == [0, 0]
+        assert graph.degrees[0] == nodes - 3
+
+
+def test_the_percentile_is_that_of_distances_between_nodes():
+    positions = torch.arange(5.0)[:, None]
+    distances = torch.cdist(positions, positions)
+    # Of the 10 distances 1 1 1 1 2 2 2 3 3 4 the median is 2.
+    torch.testing.assert_close(
+        percentile_graph(distances, 50).to_dense(), brute_force(positions, 1.0)
+    )
+    assert percentile_graph(distances, 0).num_edges == 0
+    assert percentile_graph(torch.zeros(1, 1), 40).num_edges == 0
+
+
+def test_edges_of_directed_distances_run_from_row_to_column():
+    distances = torch.tensor([[0.0, 1.0], [torch.inf, 0.0]])
+    assert percentile_graph(distances, 100).num_edges == 0  # nothing is closer than itself
+    assert gaussian_graph(distances, 1.0).edge_index.tolist() == [[0], [1]]
+
+
+def test_gaussian_weights_fall_with_distance_to_the_threshold():
+    distances = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
+    weights = torch.exp(-((distances / 2) ** 2)).fill_diagonal_(0)
+    expected = torch.where(weights >= 0.3, weights, 0.0)
+    torch.testing.assert_close(gaussian_graph(distances, 2.0, 0.3).to_dense(), expected)
+    sigma = torch.tensor([1.0, 2.0, 3.0]).std(correction=0).item()
+    torch.testing.assert_close(
+        gaussian_graph(distances).to_dense(), gaussian_graph(distances, sigma).to_dense()
+    )
+    distances.requires_grad_()
+    torch.autograd.gradcheck(lambda d: gaussian_graph(d, 2.0, 0.3).edge_weight, (distances,))
+
+
+def test_bad_input_names_the_remedy():
+    positions = torch.rand(4, 2)
+    distances = torch.cdist(positions, positions)
+    with pytest.raises(ValueError, match=r"`radius` must be 0 or more, but it is -1.0. Give"):
+        radius_graph(positions, -1.0)
+    with pytest.raises(ValueError, match=r"one less than the 4 nodes, but it is 4. Ask for fewer"):
+        nearest_graph(positions, 4)
+    with pytest.raises(ValueError, match=r"must be finite for nodes .* Drop those nodes"):
+        nearest_graph(positions / 0, 1)
+    with pytest.raises(ValueError, match=r"from 0 to 100, but it is 120. For a fraction"):
+        percentile_graph(distances, 120)
+    with pytest.raises(ValueError, match=r"from node 0 to node 1 it is -1.0. Mark pairs"):
+        percentile_graph(torch.tensor([[0.0, -1.0], [1.0, 0.0]]), 40)
+    with pytest.raises(ValueError, match=r"from 0 to 1, as the weights are, but it is 3"):
+        gaussian_graph(distances, threshold=3)
+    with pytest.raises(ValueError, match=r"positive and finite, but it is -2.0. Give a typical"):
+        gaussian_graph(distances, bandwidth=-2.0)
+    with pytest.raises(ValueError, match=r"all distances are equal, .* Give a typical"):
+        gaussian_graph(torch.ones(3, 3))
+    assert isinstance(gaussian_graph(torch.ones(3, 3), 1.0), Graph)

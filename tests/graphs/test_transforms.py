@@ -1,0 +1,79 @@
+"""`torch.func` and forward mode see the sparse product as they see the dense one."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+from graphode.graphs import Graph
+
+NODES = 5
+
+
+@pytest.fixture(params=["directed", "symmetric"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    matrix = torch.rand(NODES, NODES) * (torch.rand(NODES, NODES) < 0.6)
+    return Graph.from_dense(matrix if request.param == "directed" else matrix + matrix.t())
+
+
+def sparse(graph: Graph, h: Tensor, weight: Tensor) -> Tensor:
+    return torch.tanh(graph.reweight(weight).propagate(torch.sin(h)))
+
+
+def dense(graph: Graph, h: Tensor, weight: Tensor) -> Tensor:
+    source, target = graph.edge_index
+    matrix = torch.zeros(NODES, NODES).index_put((target, source), weight)
+    return torch.tanh(matrix @ torch.sin(h))
+
+
+@pytest.mark.parametrize("transform", [jacrev, jacfwd])
+def test_jacobians_equal_those_of_the_dense_product(graph: Graph, transform):
+    h = torch.randn(NODES, 2)
+    results = [
+        transform(lambda h, w, f=f: f(graph, h, w), argnums=(0, 1))(h, graph.edge_weight)
+        for f in (sparse, dense)
+    ]
+    torch.testing.assert_close(*results)
+    constant = jacrev(lambda h: torch.tanh(graph.propagate(torch.sin(h))))(h)
+    torch.testing.assert_close(constant, results[1][0])
+
+
+def test_second_derivatives_equal_those_of_the_dense_product(graph: Graph):
+    h = torch.randn(NODES, 2)
+    results = [
+        hessian(lambda h, w, f=f: f(graph, h, w).square().sum(), argnums=(0, 1))(
+            h, graph.edge_weight
+        )
+        for f in (sparse, dense)
+    ]
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0), (1, 0)])
+def test_vmap_equals_a_loop(graph: Graph, in_dims: tuple[int | None, int | None]):
+    h = torch.randn(NODES, 2) if in_dims[0] is None else torch.randn(3, NODES, 2)
+    h = h.movedim(0, in_dims[0]) if in_dims[0] else h
+    weight = graph.edge_weight
+    weight = torch.rand(3, len(weight)) if in_dims[1] == 0 else weight
+    for derive in (
+        lambda f: f,
+        lambda f: grad(lambda h, w: f(h, w).square().sum(), argnums=(0, 1)),
+    ):
+        results = [
+            vmap(derive(lambda h, w, f=f: f(graph, h, w)), in_dims=in_dims)(h, weight)
+            for f in (sparse, dense)
+        ]
+        torch.testing.assert_close(*results)
+
+
+def test_forward_mode_equals_finite_differences(graph: Graph):
+    h, tangent = torch.randn(3, NODES, 2), torch.randn(3, NODES, 2)
+    _, derivative = jvp(graph.propagate, (h,), (tangent,))
+    torch.testing.assert_close(derivative, graph.propagate(tangent))
+    with forward_ad.dual_level():
+        dual = graph.propagate(forward_ad.make_dual(h, tangent))
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, graph.propagate(tangent))
+    torch.autograd.gradcheck(
+        graph.propagate, (h.requires_grad_(),), check_forward_ad=True, check_batched_grad=True
+    )
