@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
+from graphode.fields.validation import check_channels
 from graphode.graphs import Graph
 
 
@@ -54,7 +55,58 @@ class GraphConvolution(nn.Module):
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}, bias={self.bias is not None}"
 
 
-class GraphConvField(nn.Module):
+class GraphConvMap(nn.Module):
+    """N graph convolutions in a row, between any widths.
+
+        C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (h W) + b
+
+    What `GraphConvField` is made of, for where the widths need not close: as the acceleration of
+    a `SecondOrder` that sees the velocity, or in `Controlled` and `TimeConcat`.
+
+    Args:
+        widths: Channels before, between and after the layers.
+        activation: σ between layers, by name or as a function.
+        final_activation: After the last layer; None for none.
+        bias: Whether the layers have biases.
+
+    Shapes:
+        - **h:** `[..., nodes, widths[0]]` → `[..., nodes, widths[-1]]`
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        activation: str | Activation | None = "softplus",
+        final_activation: str | Activation | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if len(widths) < 2:
+            raise ValueError(
+                f"`widths` must name the channels before and after each layer, at least two, but "
+                f"is {list(widths)}. Use for example [4, 16, 2] for two layers."
+            )
+        self.layers = nn.ModuleList(
+            GraphConvolution(width, next_width, bias)
+            for width, next_width in itertools.pairwise(widths)
+        )
+        self.widths = tuple(widths)
+        self.activation = find_activation(activation)
+        self.final_activation = find_activation(final_activation)
+
+    def forward(
+        self, t: float | Tensor, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes out_channels"]:
+        """The layers in turn; the time makes no difference."""
+        del t
+        check_channels(self, h, self.widths[0])
+        *hidden, last = self.layers
+        for layer in hidden:
+            h = self.activation(layer(h, graph))
+        return self.final_activation(last(h, graph))
+
+
+class GraphConvField(GraphConvMap):
     """The right-hand side of a GCDE, N graph convolutions in a row.
 
         dh/dt = C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (h W) + b
@@ -76,26 +128,10 @@ class GraphConvField(nn.Module):
         final_activation: str | Activation | None = None,
         bias: bool = True,
     ) -> None:
-        super().__init__()
         if len(widths) < 2 or widths[0] != widths[-1]:
             raise ValueError(
                 f"`widths` must start and end with the state's channels, as a field maps a state "
                 f"to its own velocity, but is {list(widths)}. Use for example [64, 64, 64] for "
                 f"two layers."
             )
-        self.layers = nn.ModuleList(
-            GraphConvolution(width, next_width, bias)
-            for width, next_width in itertools.pairwise(widths)
-        )
-        self.activation = find_activation(activation)
-        self.final_activation = find_activation(final_activation)
-
-    def forward(
-        self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Graph
-    ) -> Float[Tensor, "*batch nodes channels"]:
-        """The velocity of `h`."""
-        del t  # autonomous
-        *hidden, last = self.layers
-        for layer in hidden:
-            h = self.activation(layer(h, graph))
-        return self.final_activation(last(h, graph))
+        super().__init__(widths, activation, final_activation, bias)

@@ -122,15 +122,10 @@ class AdaptiveSolve:
             ratio = ratio.to(size.dtype)
             accept = running & (ratio <= 1)
             order = self.method.tableau.error_order
-            factor = tolerances.control.factor(
-                ratio, self.ratio, self.ratio_before, accept, order
-            )
+            factor = tolerances.control.factor(ratio, self.ratio, self.ratio_before, accept, order)
             self.dt = torch.where(running, size * factor, self.dt)
             self.ratio_before = torch.where(accept, self.ratio, self.ratio_before)
             self.ratio = torch.where(accept, ratio.clamp(min=1e-4), self.ratio)
-            resolution = 4 * torch.finfo(size.dtype).eps * self.t.abs()
-            smallest = resolution.clamp(min=tolerances.min_step)
-            self._fail(running & ~accept & (self.dt.abs() <= smallest), Status.STEP_UNDERFLOW)
         if step.failed is not None:
             self._fail(running & step.failed, Status.NOT_CONVERGED)
         self.accepted = self.accepted + accept
@@ -179,8 +174,10 @@ class AdaptiveSolve:
         else:
             chosen = layout.spread(accept)
             y = torch.where(chosen, step.y1, y)
+            # A history that still grows (adams) has nothing older to keep.
+            older = (*carry, *step.carry[len(carry) :])
             carry = tuple(
-                torch.where(chosen, new, old) for new, old in zip(step.carry, carry, strict=True)
+                torch.where(chosen, new, old) for new, old in zip(step.carry, older, strict=True)
             )
         if self.events is not None:
             y = self.events.settle(layout, y)
@@ -192,8 +189,8 @@ class AdaptiveSolve:
 
         A refused sample gets no gradient, but zero times an overflow would still be NaN.
         """
-        refused = ~accept
-        overflow = ~self.f.layout.rms(step.y1.detach()).isfinite() & refused
+        sizes = [self.f.layout.rms(x.detach()) for x in (step.y1, *step.stages)]
+        overflow = ~torch.stack(sizes).isfinite().all(0) & ~accept
         if not bool(overflow.any()):
             return step
         size = torch.where(accept, step.dt, 0.0)
@@ -205,6 +202,10 @@ class AdaptiveSolve:
         if self.tolerances is not None:
             spent = self.accepted + self.rejected >= self.tolerances.max_steps
             self._fail(self.running & spent, Status.MAX_STEPS)
+            # A step that time cannot resolve leads nowhere, even if its error were small enough.
+            resolution = 4 * torch.finfo(self.dt.dtype).eps * self.t.abs()
+            smallest = resolution.clamp(min=self.tolerances.min_step)
+            self._fail(self.running & (self.dt.abs() <= smallest), Status.STEP_UNDERFLOW)
 
     def _fail(self, who: Tensor, status: Status) -> None:
         self.status = torch.where(who, int(status), self.status)

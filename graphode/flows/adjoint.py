@@ -40,8 +40,8 @@ class AdjointLayout(Layout):
         """The largest over the samples of the norm of (y, a), and that of g unless left out."""
         lead, size = x.shape[:-1], self.inner.shape.numel()
         state, adjoint, rest = x.split([size, size, x.shape[-1] - 2 * size], -1)
-        parts = (self.inner.rms(part.reshape(*lead, *self.inner.shape)) for part in (state, adjoint))
-        norms = torch.sqrt(sum(part**2 for part in parts) / 2)
+        both = torch.stack([state, adjoint]).reshape(2, *lead, *self.inner.shape)
+        norms = self.inner.rms(both).square().mean(0).sqrt()
         largest = norms.flatten(len(lead)).amax(-1) if self.inner.batch_dims else norms
         if self.seminorm or not rest.numel():
             return largest
@@ -159,7 +159,8 @@ class AdjointSolve:
             atol=self.gradient.atol or settings.atol,
             raise_on_failure=True,
         )
-        return integrate(problem, settings, Evaluation(augmented, (), layout), only_final=True).final
+        f = Evaluation(augmented, (), layout)
+        return integrate(problem, settings, f, only_final=True).final
 
 
 class _AdjointFunction(torch.autograd.Function):
@@ -173,9 +174,9 @@ class _AdjointFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         states, times, *_ = ctx.saved_tensors
-        to_y0, to_times, to_tensors = ctx.solve.backward(gradients[0], states, times)
+        to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], states, times)
         return None, to_y0, to_times, *to_tensors
 
 
@@ -198,7 +199,8 @@ def solve_with_adjoint(
         problem, keep = _with_resets(problem, gradient.resets)
     solve = AdjointSolve(problem, settings, f, gradient, tensors)
     states = _AdjointFunction.apply(solve, problem.y0, problem.times, *inputs)
-    assert solve.result is not None and isinstance(states, Tensor)
+    assert solve.result is not None
+    assert isinstance(states, Tensor)
     states = states if keep is None else states[keep]
     return dataclasses.replace(solve.result, states=states, final=states[-1])
 

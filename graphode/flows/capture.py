@@ -26,7 +26,7 @@ class CapturedFlows:
     """Recordings of one flow, by shape of the state, graph and times."""
 
     def __init__(self) -> None:
-        self.recordings: dict[tuple[Any, ...], tuple[Any, Callable[[Tensor], Tensor]]] = {}
+        self.recordings: dict[tuple[Any, ...], tuple[Any, Callable[..., Any]]] = {}
 
     def __call__(
         self,

@@ -155,9 +155,9 @@ class _Checkpointed(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         times, *_ = ctx.saved_tensors
-        to_y0, to_times, to_tensors = ctx.solve.backward(gradients[0], times)
+        to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], times)
         return None, to_y0, to_times, *to_tensors
 
 

@@ -54,23 +54,21 @@ class Collocation(Method):
 
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Solve one element."""
-        scale = f.layout.scale(dt)
         with torch.no_grad():
             values, failed = self._fixed_point(f, t, y, dt, carry[0])
         if torch.is_grad_enabled():
-            values = self._differentiable(f, t, y, dt, carry[0], values, scale)
+            values = self._differentiable(f, t, y, dt, carry[0], values)
         stages = (y, *values.unbind(0))
         return Step(t, dt, y, stages[-1], stages, (f(t + dt, stages[-1]),), failed)
 
     def interpolate(self, f: Evaluation, step: Step, theta: Tensor) -> Tensor:
         """The collocation polynomial itself."""
-        points = basis(theta.detach().numpy(force=True), len(self.nodes) - 1)
-        weights = torch.from_numpy(points @ self.to_coefficients).to(theta.device)
-        if theta.requires_grad:
-            angle = torch.arccos((2 * theta - 1).clamp(-1 + 1e-14, 1 - 1e-14))
-            powers = [torch.cos(m * angle) for m in range(len(self.nodes))]
-            matrix = torch.from_numpy(self.to_coefficients).to(theta.device)
-            weights = torch.stack(powers, -1) @ matrix
+        x = 2 * theta - 1
+        polynomials = [torch.ones_like(x), x]
+        while len(polynomials) < len(self.nodes):
+            polynomials.append(2 * x * polynomials[-1] - polynomials[-2])
+        matrix = torch.from_numpy(self.to_coefficients).to(theta.device, theta.dtype)
+        weights = torch.stack(polynomials, -1) @ matrix
         terms = [(weights[..., i], stage) for i, stage in enumerate(step.stages)]
         return blend(f.layout, torch.zeros_like(step.y0), terms)
 
@@ -108,9 +106,10 @@ class Collocation(Method):
         return found, ~solved
 
     def _differentiable(
-        self, f: Evaluation, t: Time, y: Tensor, dt: Time, first: Tensor, values: Tensor, scale: Time
+        self, f: Evaluation, t: Time, y: Tensor, dt: Time, first: Tensor, values: Tensor
     ) -> Tensor:
         """The node values with their derivatives."""
+        scale = f.layout.scale(dt)
         point = values.detach().requires_grad_()
         image = y + scale * self._integrate(first, self._derivatives(f, t, dt, point))
 
@@ -120,7 +119,7 @@ class Collocation(Method):
             )
             return v - back
 
-        tolerance = solution_tolerance(f.layout.working_dtype)
+        tolerance = solution_tolerance(f.layout.dtype)
         return implicit_value(
             values - image,
             values,

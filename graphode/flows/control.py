@@ -30,8 +30,10 @@ class StepControl:
         max_factor: Strongest growth of a step.
     """
 
-    proportional: float = 0.0
-    integral: float = 1.0
+    # Mildly PI: over six problems and three tolerances it needs the fewest evaluations at equal
+    # error among those tried that have no bad case (benchmarks/flows.py).
+    proportional: float = 0.1
+    integral: float = 0.9
     derivative: float = 0.0
     safety: float = 0.9
     min_factor: float = 0.2

@@ -91,6 +91,7 @@ class SolveAgain:
     Args:
         problem: The problem that was solved.
         states: Its states at the output times.
+        end_times: Where each sample stopped; there it rests.
         flow: Solves from states at times `[*batch]` to times `[*batch]`; the last argument is
             the longest part of its span that a sample has to go, for methods that count steps.
     """
@@ -99,21 +100,28 @@ class SolveAgain:
         self,
         problem: Problem,
         states: Tensor,
+        end_times: Tensor,
         flow: Callable[[Tensor, Tensor, Tensor, float], Tensor],
     ) -> None:
-        self.problem, self.states, self.flow = problem, states, flow
+        self.problem, self.states, self.end_times, self.flow = problem, states, end_times, flow
 
     def __call__(self, t: float | Tensor) -> Tensor:
         """The state at `t`."""
         times, host = _read(self.problem, t)
         grid, layout = self.problem.host, self.problem.layout
         direction = np.sign(grid[-1] - grid[0])
+        end = self.end_times.reshape(-1).numpy(force=True)
+        stopped = (host - end) * direction > 0
+        chosen = torch.from_numpy(stopped).to(times.device).reshape(times.shape)
+        times, host = torch.where(chosen, self.end_times, times), np.where(stopped, end, host)
+        grid = np.where((grid - end) * direction > 0, end, grid)
         before = ((grid - host) * direction <= 0).sum(axis=0).clip(min=1) - 1
         start = torch.from_numpy(grid[before, np.arange(grid.shape[1])]).to(times.device)
         flat = self.states.reshape(len(grid), -1, *layout.shape[layout.batch_dims :])
         index = torch.from_numpy(before).to(times.device)
         samples = torch.arange(flat.shape[1], device=times.device)
         state = flat[index, samples].reshape(layout.shape)
-        part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / np.abs(grid[-1] - grid[0])
+        span = np.abs(self.problem.host[-1] - self.problem.host[0])
+        part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / span
         start = start.to(times.dtype).reshape(times.shape)
         return self.flow(state, start, times, float(part.max()))

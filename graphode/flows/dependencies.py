@@ -2,10 +2,11 @@
 
 `checkpoint` and the adjoints run the field outside autograd's sight and must name every tensor
 that is to receive a gradient: tensors in `args` (also inside containers and registered classes),
-parameters of a module, and whatever leaf a plain function closes over, found by following the
-autograd graph of one evaluation.
+parameters of a module, and whatever leaf a plain function depends on, found in what it closes over
+and by following the autograd graph of one evaluation.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,16 +43,18 @@ def field_tensors(
     owner = getattr(f, "__self__", f)
     if isinstance(owner, nn.Module):
         return _wanting(owner)
-    found = {id(leaf): leaf for module in _closed_over(f) for leaf in _wanting(module)}
     with torch.enable_grad():
         value = f(t, y.detach(), *args)
-    if not isinstance(value, Tensor):
-        return list(found.values())
     given = argument_tensors(args)
     known = {id(leaf) for leaf in given}
     # What computed the arguments is autograd's own business.
     seen = {leaf.grad_fn for leaf in given}
-    stack = [value.grad_fn]
+    found: dict[int, Tensor] = {}
+    stack = []
+    for tensor in argument_tensors((value, *_held_by(f))):
+        if tensor.is_leaf and id(tensor) not in known:
+            found[id(tensor)] = tensor
+        stack.append(tensor.grad_fn)
     while stack:
         node = stack.pop()
         if node is None or node in seen:
@@ -68,7 +71,11 @@ def _wanting(module: nn.Module) -> list[Tensor]:
     return [leaf for leaf in (*module.parameters(), *module.buffers()) if leaf.requires_grad]
 
 
-def _closed_over(f: Callable[..., Tensor]) -> list[nn.Module]:
-    """Modules in a function's closure: some may be used only later in time."""
-    contents = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
-    return [content for content in contents if isinstance(content, nn.Module)]
+def _held_by(f: Callable[..., Tensor]) -> list[Any]:
+    """Tensors that a function closes over or an object holds: some may be used later in time."""
+    held = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
+    if isinstance(f, functools.partial):
+        held += [f.args, f.keywords, *_held_by(f.func)]
+    leaves = pytree.tree_leaves([*held, getattr(f, "__dict__", {})])
+    modules = [_wanting(leaf) for leaf in leaves if isinstance(leaf, nn.Module)]
+    return [*leaves, *modules]

@@ -40,15 +40,12 @@ def solve_with_events(
     outputs = problem.times.expand(*batch, -1)
     backwards = (outputs[..., -1] < outputs[..., 0])[..., None]
     # After a terminal event a sample rests: its later outputs are that event.
-    outputs = torch.where(
-        torch.where(backwards, outputs < end[..., None], outputs > end[..., None]),
-        end[..., None],
-        outputs,
-    )
-    crossings = [record.times.movedim(0, -1).nan_to_num(nan=torch.nan) for record in found.events]
+    resting = torch.where(backwards, outputs < end[..., None], outputs > end[..., None])
+    outputs = torch.where(resting, end[..., None], outputs)
+    crossings = [record.times.movedim(0, -1) for record in found.events]
     crossings = [torch.where(times.isnan(), end[..., None], times) for times in crossings]
     merged = torch.cat([outputs, *crossings], -1)
-    order = torch.where(backwards, -merged.detach(), merged.detach()).argsort(-1, stable=True)
+    order = torch.where(backwards, -merged.detach(), merged.detach()).argsort(dim=-1, stable=True)
     place = order.argsort(-1)
     times = merged.gather(-1, order)
     host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, times.shape[-1]).T
@@ -61,9 +58,17 @@ def solve_with_events(
         length = len(record.times)
         records.append(_move(event, record, states[count : count + length], f))
         count += length
+    states = states[: outputs.shape[-1]]
+    for event, record in zip(events, records, strict=True):
+        if event.terminal and len(record.times):
+            who = (resting & (record.counts > 0)[..., None]).movedim(-1, 0)
+            states = torch.where(problem.layout.spread(who), record.states[0], states)
+    result.stats.evaluations = result.stats.evaluations + found.stats.evaluations
+    result.stats.field_calls += f.calls
     return dataclasses.replace(
         result,
-        states=states[: outputs.shape[-1]],
+        states=states,
+        final=states[-1],
         status=found.status,
         end_times=end,
         events=tuple(records),

@@ -84,7 +84,7 @@ class EventTracker:
         Returns:
             Where each sample is now (earlier than `end` if it stopped), and which stopped.
         """
-        crossings = []
+        crossings, stops = [], []
         first_stop = torch.full_like(end, torch.inf)
         for index, event in enumerate(self.events):
             before = self.values[index]
@@ -98,6 +98,8 @@ class EventTracker:
             if not bool(crossed.any()):
                 crossings.append(None)
                 continue
+            # Stages that interpolation adds to the step must have the gradient `_locate` does without.
+            method.interpolate(f, step, torch.zeros_like(end)[None])
             theta = _locate(method, f, step, event, before, after, crossed)
             crossings.append((crossed, theta))
             if event.terminal:
@@ -110,25 +112,20 @@ class EventTracker:
             crossed = crossed & (theta <= first_stop)
             if bool(crossed.any()):
                 event = self.events[index]
-                self.found[index].append((crossed, *_touch(method, f, step, event, theta)))
+                time, state = _touch(method, f, step, event, theta)
+                self.found[index].append((crossed, time, state))
+                if event.terminal:
+                    stops.append((crossed, time, state))
         stopped = first_stop.isfinite()
         self.stopped = None
-        if not bool(stopped.any()):
-            return end, stopped
-        return self._stop(step, stopped, first_stop, end), stopped
-
-    def _stop(self, step: Step, stopped: Tensor, theta: Tensor, end: Tensor) -> Tensor:
-        """Take the state of whichever terminal event came first."""
-        time, state = step.t + step.dt, step.y1
-        for event, found in zip(self.events, self.found, strict=True):
-            if event.terminal and found:
-                who, event_time, event_state = found[-1]
-                detached = (event_time.detach() - step.t) / step.dt
-                who = who & stopped & ((detached - theta).abs() <= 1e-9)
-                time = torch.where(who, event_time, time)
-                state = torch.where(self.layout.spread(who), event_state, state)
-        self.stopped = (stopped, state)
-        return torch.where(stopped, time, end).detach()
+        if stops:
+            # Whichever came first: later crossings are not among them.
+            final = step.y1
+            for who, time, state in stops:
+                end = torch.where(who, time.detach(), end)
+                final = torch.where(self.layout.spread(who), state, final)
+            self.stopped = (stopped, final)
+        return end, stopped
 
     def settle(self, layout: Layout, y: Tensor) -> Tensor:
         """Rest the samples that have just stopped at the state of their event."""
@@ -178,7 +175,8 @@ def _locate(
     crossed: Tensor,
 ) -> Tensor:
     """θ in [0, 1] of the crossing per sample, to the rounding of time."""
-    low, high = torch.zeros_like(step.t + step.dt), torch.ones_like(step.t + step.dt)
+    low = torch.zeros(f.layout.batch_shape, dtype=f.layout.time_dtype, device=f.layout.device)
+    high = torch.ones_like(low)
     g_low, g_high = before.to(low.dtype), after.to(low.dtype)
     tolerance = 4 * torch.finfo(low.dtype).eps
     for iteration in range(_ITERATIONS):

@@ -169,9 +169,7 @@ class Flow(nn.Module):
 
 
 def _traced(h: Tensor) -> bool:
-    return torch.compiler.is_compiling() or (
-        h.is_cuda and torch.cuda.is_current_stream_capturing()
-    )
+    return torch.compiler.is_compiling() or (h.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:

@@ -1,9 +1,9 @@
 """The four ways to differentiate a solve, and their options.
 
-    backprop            through every operation; exact, memory O(steps)
-    checkpoint          the same gradient, recomputed piece by piece; memory O(√steps)
-    adjoint             a second equation, solved backwards; approximate, memory O(1)
-    checkpoint_adjoint  the adjoint, with the state reset at stored points
+backprop            through every operation; exact, memory O(steps)
+checkpoint          the same gradient, recomputed piece by piece; memory O(√steps)
+adjoint             a second equation, solved backwards; approximate, memory O(1)
+checkpoint_adjoint  the adjoint, with the state reset at stored points
 """
 
 from dataclasses import dataclass

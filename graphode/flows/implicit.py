@@ -67,7 +67,7 @@ class ImplicitOneStep(Method):
             )
             return v - back
 
-        tolerance = solution_tolerance(layout.working_dtype)
+        tolerance = solution_tolerance(layout.dtype)
         y1 = implicit_value(
             solution - base - gain * slope,
             solution,
@@ -85,7 +85,7 @@ class ImplicitOneStep(Method):
 
 
 def solution_tolerance(dtype: torch.dtype) -> float:
-    """How far an implicit equation is solved, relative to the state."""
+    """How far an implicit equation is solved, relative to the state, if the field has `dtype`."""
     return torch.finfo(dtype).eps ** 0.8
 
 
@@ -98,7 +98,8 @@ def newton(
         The solution, and which samples did not converge.
     """
     z = start
-    tolerance = solution_tolerance(layout.working_dtype)
+    tolerance = solution_tolerance(layout.dtype)
+    small = torch.zeros(layout.batch_shape, dtype=torch.bool, device=layout.device)
     for _ in range(_MAX_ITERATIONS):
         value, product = _linearize(residual, z)
         update = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)

@@ -1,6 +1,6 @@
 """The derivative of a solution of r(z, θ) = 0, without differentiating the solver.
 
-    dz = − (∂r/∂z)⁻¹ dr,   so   a gradient g of z gives   −(∂r/∂z)⁻ᵀ g   to the residual.
+dz = − (∂r/∂z)⁻¹ dr,   so   a gradient g of z gives   −(∂r/∂z)⁻ᵀ g   to the residual.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 class _ImplicitFunction(torch.autograd.Function):
@@ -21,8 +21,8 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, *gradients: Any) -> Any:
-        return -ctx.solve_transposed(gradients[0]), None, None  # pyright: ignore[reportAttributeAccessIssue]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return -ctx.solve_transposed(grad_outputs[0]), None, None
 
 
 def implicit_value(
@@ -35,4 +35,6 @@ def implicit_value(
         solution: z with r(z, θ) = 0, detached.
         solve_transposed: v ↦ (∂r/∂z)⁻ᵀ v.
     """
-    return _ImplicitFunction.apply(residual, solution, solve_transposed)  # type: ignore[no-any-return]
+    value = _ImplicitFunction.apply(residual, solution, solve_transposed)
+    assert isinstance(value, Tensor)
+    return value

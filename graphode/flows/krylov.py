@@ -32,7 +32,6 @@ def gmres(
         basis_size: Krylov vectors before a restart.
         restarts: How often to start over from the residual.
     """
-
     tiny = torch.finfo(right.dtype).tiny
     goal = tolerance * _norm(right, layout)
     x = torch.zeros_like(right)
@@ -70,7 +69,9 @@ def gmres(
 def _dot(a: Tensor, b: Tensor, layout: Layout) -> Tensor:
     """Inner product per sample; dimensions before the state belong to the system."""
     value = layout.dot(a, b)
-    return value.flatten(0, -layout.batch_dims - 1).sum(0) if value.ndim > layout.batch_dims else value
+    return (
+        value.flatten(0, -layout.batch_dims - 1).sum(0) if value.ndim > layout.batch_dims else value
+    )
 
 
 def _norm(a: Tensor, layout: Layout) -> Tensor:

@@ -45,7 +45,8 @@ class Outputs:
         """
         reach = end * self.direction
         start, stop = self.next, self.next.copy()
-        for sample in np.flatnonzero(moved):
+        # The outputs of a zero span are never reached: `finish` gives them the final state.
+        for sample in np.flatnonzero(moved & (self.direction != 0)):
             tail = self.forward[start[sample] :, sample]
             stop[sample] += np.searchsorted(tail, reach[sample], side="right")
         self.next = stop
@@ -56,7 +57,8 @@ class Outputs:
         index = np.arange(first, last)[:, None]
         inside = (index >= start) & (index < stop)
         theta = self._positions(step, first, last, inside)
-        at_end = (theta - 1).abs() < _SNAP if not theta.requires_grad else torch.zeros_like(theta) > 0
+        # A time with a gradient gets it from the interpolation, at the end of a step too.
+        at_end = ((theta - 1).abs() < _SNAP) & (not theta.requires_grad)
         if bool(at_end.all()):
             states: Tensor | list[Tensor] = [step.y1] * (last - first)
         else:

@@ -48,7 +48,7 @@ class Options:
     gradient: str | Gradient = "backprop"
     max_steps: int = 10_000
     min_step: float = 0.0
-    control: StepControl = StepControl()
+    control: StepControl = dataclasses.field(default_factory=StepControl)
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
@@ -203,7 +203,8 @@ def solve_problem(
         final = result.final.to(problem.layout.working_dtype)
         solution.dense = KeptSteps(problem, settings.method, evaluation, result.kept, final)
     else:
-        solution.dense = SolveAgain(problem, result.states, _again(problem, options))
+        again = _again(problem, options)
+        solution.dense = SolveAgain(problem, result.states, result.end_times, again)
     return solution
 
 
@@ -213,7 +214,8 @@ def final_state(problem: Problem, options: Options) -> Tensor:
     only_final = not problem.times.requires_grad
     settings = options.settings(problem.host, keep_steps=False)
     evaluation = Evaluation(problem.f, problem.args, problem.layout)
-    return _by_gradient(problem, options, settings, evaluation, (), only_final).final
+    result = _by_gradient(problem, options, settings, evaluation, (), only_final)
+    return result.final if result.states is None else result.states[-1]
 
 
 def _by_gradient(

@@ -34,7 +34,8 @@ class Graph:
 
     An undirected graph has both directions of every edge. Edges keep the order they were given
     in, so that edge attributes kept elsewhere stay aligned; edges given twice are merged, their
-    weights summed, with a warning. Weights that require gradients receive them.
+    weights summed, with a warning. Weights that require gradients receive them; a graph that is
+    normalised from such weights belongs to one backward pass, so normalise it at every step.
 
     Args:
         edge_index: Integers [2, edges], sources over targets.
@@ -95,7 +96,8 @@ class Graph:
     ) -> Float[Tensor, "*batch nodes channels"]:
         """Σ_{j→i} w_ji h_j at every node i, as one sparse product for all leading dimensions.
 
-        The weights follow the dtype of `h`.
+        The weights follow the dtype of `h`; they are as exact as the dtype they were given, or
+        normalised, in.
         """
         flat = checked_state(self.flatten(h), self)
         values, values_t = self._operands(h.dtype)
@@ -143,8 +145,13 @@ class Graph:
 
     def reverse(self) -> Graph:
         """The graph with every edge turned round: its matrix transposed."""
-        source = None if self.source is None else self.source.reverse()
-        return Graph._trusted(self._pattern.reverse(), self.edge_weight, source, self.kind)
+        if self.kind is not None:
+            raise ValueError(
+                "`reverse` needs a graph that is not normalised, since turning edges round changes "
+                f"the degrees, but this one is ({self.kind!r}). Use "
+                f'`graph.source.reverse().normalize("{self.kind}")`.'
+            )
+        return Graph._trusted(self._pattern.reverse(), self.edge_weight)
 
     def reweight(self, edge_weight: ArrayLike) -> Graph:
         """The same edges with other weights, in the order of `edge_index`; not normalised.
@@ -178,8 +185,8 @@ class Graph:
     def subgraph(self, nodes: ArrayLike) -> Graph:
         """The graph induced on `nodes`, renumbered in their order; a boolean mask also selects.
 
-        The weights are kept as they are: to have a normalisation with the degrees of the
-        subgraph, take the subgraph first and normalise it.
+        The weights are kept as they are, those of a normalised graph too: to normalise with the
+        degrees of the subgraph, take the subgraph first.
         """
         if self.num_graphs > 1:
             raise ValueError(

@@ -5,11 +5,13 @@
 
 Which PyTorch kernel serves which device was measured: `benchmarks/propagate.py --only kernels`. On
 a CPU, FBGEMM's embedding bag takes half the time of MKL's CSR product at 64 channels; it has no
-float64 path, where PyTorch's own CSR reduction is best. Neither needs MKL, and neither makes a
-tensor of size edges × channels.
+float64 path, where PyTorch's own CSR reduction is best; MKL wins where the product is small. On a
+GPU it is cuSPARSE's product. None of them makes a tensor of size edges × channels.
 """
 
+import functools
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -18,28 +20,53 @@ from torch import Tensor
 # Elements a chunk of the fallback may hold: bounds its memory at 16 MiB of float32.
 CHUNK_ELEMENTS = 1 << 22
 
+# Multiplications below which starting threads costs more than they save (measured).
+SMALL_PRODUCT = 1 << 15
+HAS_MKL = torch.backends.mkl.is_available()
+
 # PyTorch warns once per process that CSR tensors are beta; users of a graph need not hear it.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 0], torch.empty(0, dtype=torch.int64), torch.empty(0), (1, 1))
 
 
+def _in_own_dtype(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Keep autocast out: a product has the dtype of its state, and its gradient the same."""
+
+    @functools.wraps(kernel)
+    def wrapped(first: Tensor, *rest: Tensor) -> Tensor:
+        if not torch.is_autocast_enabled(first.device.type):
+            return kernel(first, *rest)
+        with torch.autocast(first.device.type, enabled=False):
+            return kernel(first, *rest)
+
+    return wrapped
+
+
+@_in_own_dtype
 def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     """The sparse product of a CSR matrix and a dense [nodes, columns] matrix."""
     if values.numel() == 0 or h.numel() == 0:
         return h.new_zeros(h.shape)
     h = h.contiguous()
-    if h.device.type == "cpu" and h.dtype != torch.float64:
+    on_cpu = h.device.type == "cpu"
+    if on_cpu and not _suits_mkl(values, h):
+        if h.dtype == torch.float64:
+            return torch.ops.aten._sparse_mm_reduce_impl(_csr(values, crow, col), h, "sum")[0]
         # Positional: scale_grad_by_freq, mode "sum", sparse, weights, include_last_offset.
-        return torch.ops.aten._embedding_bag_forward_only(
-            h, col, crow, False, 0, False, values, True
-        )[0]
-    matrix = _csr(values, crow, col)
-    if h.device.type == "cpu":
-        return torch.ops.aten._sparse_mm_reduce_impl(matrix, h, "sum")[0]
-    return torch.mm(matrix, h)
+        bag = torch.ops.aten._embedding_bag_forward_only
+        return bag(h, col, crow, False, 0, False, values, True)[0]
+    return torch.mm(_csr(values, crow, col), h)
 
 
+def _suits_mkl(values: Tensor, h: Tensor) -> bool:
+    # The others start threads for the smallest of products, which then wait for each other: 5 µs
+    # become milliseconds where cores are shared, as they are when tests run side by side.
+    is_small = values.numel() * h.shape[1] < SMALL_PRODUCT
+    return is_small and h.dtype in (torch.float32, torch.float64) and HAS_MKL
+
+
+@_in_own_dtype
 def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     """The entries of a bᵀ at the stored places of a CSR pattern: one inner product an edge."""
     if col.numel() == 0 or a.numel() == 0:

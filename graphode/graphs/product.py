@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from graphode.graphs import compiled, transforms
@@ -19,7 +20,7 @@ from graphode.graphs.kernels import multiply, sample
 
 def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
     """A h, with gradients to `values` and `h`; see `derivatives.Product`."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _is_batched(h):
         return compiled.sparse_product(values, values_t, h, places)
     if _is_transformed():
         return transforms.sparse_product(values, values_t, h, places)
@@ -30,6 +31,8 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
 
 def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
     """⟨a[i], b[j]⟩ at every stored entry, with gradients to `a` and `b`."""
+    if _is_batched(a) or _is_batched(b):
+        return compiled.sampled_product(a, b, places)
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         return _Sampled.apply(a, b, places)  # pyright: ignore[reportReturnType]
     return sample(a, b, places.crow, places.col)
@@ -37,6 +40,11 @@ def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
 
 def _is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _is_batched(h: Tensor) -> bool:
+    """Whether `torch.autograd.grad(is_grads_batched=True)` runs, which loops over operators."""
+    return is_legacy_batchedtensor(h)
 
 
 class _Product(torch.autograd.Function):

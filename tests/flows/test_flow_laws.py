@@ -76,7 +76,7 @@ def test_leapfrog_keeps_the_energy_of_a_long_orbit():
         x, v = y.chunk(2, -1)
         return (v**2).sum(-1) / 2 - 1 / torch.linalg.vector_norm(x, dim=-1)
 
-    times = torch.linspace(0.0, 60 * math.pi, 31)
+    times = torch.linspace(0.0, 60 * math.pi, 601)
     errors = {}
     for solver in ("leapfrog", "midpoint"):
         with torch.no_grad():
@@ -85,7 +85,7 @@ def test_leapfrog_keeps_the_energy_of_a_long_orbit():
             )
         errors[solver] = (energy(solution.states) - energy(problem.y0)).abs()
     assert errors["leapfrog"].max() < 2e-3
-    assert errors["leapfrog"][20:].max() < 1.5 * errors["leapfrog"][:10].max()
+    assert errors["leapfrog"][400:].max() < 1.1 * errors["leapfrog"][:200].max()
     assert errors["midpoint"][-1] > 10 * errors["leapfrog"].max()
 
 

@@ -50,7 +50,7 @@ def test_graphs_of_one_size_act_on_stacked_states():
     torch.testing.assert_close(batch.propagate(h.flatten(1, 2)), stacked.flatten(1, 2))
     assert batch.flatten(h).shape == (2, 12, 5)
     torch.autograd.gradcheck(batch.propagate, (h,))
-    normalized = batch.normalize("rw").to("cpu", torch.float64).reverse()
+    normalized = batch.reverse().normalize("rw").to("cpu", torch.float64)
     assert normalized.propagate(h).shape == h.shape
 
 

@@ -1,5 +1,7 @@
 """A graph acts as its matrix, whatever it was built from, and refuses what is not a graph."""
 
+import copy
+import pickle
 import warnings
 
 import networkx
@@ -146,6 +148,25 @@ def test_weights_follow_the_dtype_of_the_state():
     assert graph.to("cpu", torch.float32).normalize("laplacian").to(dtype=torch.float64).source
 
 
+def test_autocast_leaves_the_dtype_of_the_state():
+    graph = Graph.from_dense(random_matrix(5))
+    graph = graph.reweight(graph.edge_weight.requires_grad_())
+    h = torch.randn(5, 3, dtype=torch.float32, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        product = graph.propagate(h)
+        product.sum().backward()
+    assert product.dtype == torch.float32
+    torch.testing.assert_close(product, graph.propagate(h))
+
+
+def test_copies_and_pickles_are_the_same_graph():
+    graph = Graph.from_dense(random_matrix(5).abs()).normalize("sym")
+    h = torch.randn(5, 2)
+    for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        torch.testing.assert_close(copied.propagate(h), graph.propagate(h))
+        assert copied.source is not None
+
+
 def test_a_graph_is_frozen():
     graph = Graph(PATH, 3)
     with pytest.raises(AttributeError, match=r"frozen: `edge_weight` cannot be set. Build a new"):
@@ -224,6 +245,8 @@ def test_other_bad_input_names_the_remedy():
         graph.subgraph([1, 5])
     with pytest.raises(ValueError, match=r"distinct, but 1 of 3 repeat .* Use `nodes.unique"):
         graph.subgraph(np.array([0, 1, 1]))
+    with pytest.raises(ValueError, match=r"not normalised, .* \('rw'\). Use `graph.source.reverse"):
+        graph.normalize("rw").reverse()
     with pytest.raises(TypeError, match=r"real floating type, but it is torch.int64. Edge weights"):
         graph.to(dtype=torch.int64)
 

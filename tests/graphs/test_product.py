@@ -47,14 +47,18 @@ def test_gradients_equal_those_of_the_dense_product(matrix: Tensor):
     torch.testing.assert_close(sparse[1], dense[1] * (matrix != 0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("small_product", [0, 1 << 15])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("columns", [1, 3, 16, 20])
-def test_kernels_of_other_dtypes_agree_with_the_dense_product(dtype: torch.dtype, columns: int):
+def test_every_kernel_agrees_with_the_dense_product(
+    small_product: int, dtype: torch.dtype, columns: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphode.graphs.kernels.SMALL_PRODUCT", small_product)
     matrix = torch.randn(9, 9) * (torch.rand(9, 9) < 0.5)
     graph = Graph.from_dense(matrix)
     crow, col = graph._pattern.places[:2]
     a, b = torch.randn(9, columns), torch.randn(9, columns)
-    tolerance = 1e-5 if dtype == torch.float32 else 0.2
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.2}[dtype]
     product = multiply(graph.edge_weight.to(dtype), a.to(dtype), crow, col)
     torch.testing.assert_close(product.double(), matrix @ a, atol=tolerance, rtol=0.01)
     sampled = sample(a.to(dtype), b.to(dtype), crow, col)

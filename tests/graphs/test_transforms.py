@@ -74,6 +74,17 @@ def test_forward_mode_equals_finite_differences(graph: Graph):
     with forward_ad.dual_level():
         dual = graph.propagate(forward_ad.make_dual(h, tangent))
         torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, graph.propagate(tangent))
-    torch.autograd.gradcheck(
-        graph.propagate, (h.requires_grad_(),), check_forward_ad=True, check_batched_grad=True
+    torch.autograd.gradcheck(graph.propagate, (h.requires_grad_(),), check_forward_ad=True)
+
+
+def test_gradients_of_many_cotangents_are_found_at_once(graph: Graph):
+    h = torch.randn(NODES, 2, requires_grad=True)
+    weight = graph.edge_weight.clone().requires_grad_()
+    product = sparse(graph, h, weight)
+    cotangents = torch.randn(3, NODES, 2)
+    together = torch.autograd.grad(
+        product, (h, weight), cotangents, is_grads_batched=True, retain_graph=True
     )
+    for k, cotangent in enumerate(cotangents):
+        alone = torch.autograd.grad(product, (h, weight), cotangent, retain_graph=True)
+        torch.testing.assert_close(tuple(gradient[k] for gradient in together), alone)

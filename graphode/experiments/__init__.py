@@ -1,0 +1,1 @@
+"""One file per experiment: configuration, run, result folder."""

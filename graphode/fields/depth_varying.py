@@ -1,0 +1,159 @@
+"""Fields that change with depth: dh/ds = F(s, h, Θ(s)).
+
+Poli et al. (2019), "Graph Neural Ordinary Differential Equations", equation (2), with Θ(s);
+Massaroli et al. (2020), "Dissecting Neural ODEs", Galerkin expansion of the parameters.
+"""
+
+import math
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from graphode.fields.extension import Extension
+from graphode.fields.validation import check_closes, check_positive
+from graphode.graphs import Graph
+
+Basis = Literal["chebyshev", "fourier", "polynomial"]
+
+
+class TimeConcat(Extension):
+    """A field that sees the time as one more channel.
+
+        dh/dt = f(t, [h, t], graph)
+
+    Args:
+        field: Any map from channels + 1 to channels, such as `GraphConvMap([65, 64, 64])`; of a
+            field that returns all, the first channels are taken.
+    """
+
+    def __init__(self, field: Any) -> None:
+        super().__init__()
+        self.field = field
+
+    def forward(
+        self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Any
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity of `h` at time `t`."""
+        time = torch.as_tensor(t, dtype=h.dtype, device=h.device).expand(*h.shape[:-1], 1)
+        dh = self.field(t, torch.cat([h, time], -1), graph)[..., : h.shape[-1]]
+        check_closes(self, dh, h, "the field inside", "It returns the channels without the time.")
+        return dh
+
+    def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
+        """The state as it is."""
+        return h
+
+    def unpack(self, z: Float[Tensor, "*lead nodes channels"]) -> Tensor:
+        """The state as it is."""
+        return z
+
+
+class DepthVarying(Extension):
+    """A field whose parameters are a learned expansion in depth.
+
+        dh/ds = f(s, h, graph; Θ(s)),    Θ(s) = Θ_0 + Σ_{k=1}^{K} Θ_k φ_k(τ),  τ = (s − s_0)/(s_1 − s_0)
+
+        "polynomial"    φ_k = τᵏ
+        "chebyshev"     φ_k = T_k(2τ − 1)
+        "fourier"       φ_k = sin(2πjτ) for k = 2j − 1, cos(2πjτ) for k = 2j
+
+    Θ_0 are the parameters of the field; the others start at zero, so that a new field does not
+    vary. Where the samples of a batch have different times they have different parameters, and
+    are evaluated one by one.
+
+    Args:
+        field: A module with parameters.
+        num_terms: K.
+        basis: The functions φ.
+        t0, t1: The depths s_0 and s_1 that the basis is laid over.
+    """
+
+    def __init__(
+        self,
+        field: nn.Module,
+        num_terms: int = 3,
+        basis: Basis = "chebyshev",
+        t0: float = 0.0,
+        t1: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_positive("num_terms", num_terms, "With none, use the field itself.")
+        if basis not in get_args(Basis):
+            raise ValueError(
+                f"Unknown basis {basis!r}. Choose one of: {', '.join(get_args(Basis))}."
+            )
+        if t0 == t1:
+            raise ValueError(f"`t0` and `t1` must differ, but both are {t0}. Give the flow's span.")
+        self.field = field
+        self.names = [name for name, _ in field.named_parameters()]
+        self.terms = nn.ParameterList(
+            torch.zeros(num_terms, *parameter.shape, dtype=parameter.dtype)
+            for parameter in field.parameters()
+        )
+        if not self.names:
+            raise ValueError(
+                f"{type(field).__name__} has no parameters that could vary with depth. To let it "
+                f"see the time, use `TimeConcat`."
+            )
+        self.basis, self.t0, self.t1 = basis, t0, t1
+
+    def forward(
+        self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Any
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity of `h` by the parameters at depth `t`."""
+        if not isinstance(t, Tensor) or t.numel() == 1:
+            return self._at(t, h, graph)
+        if t.shape != (*h.shape[:-2], 1, 1):
+            raise ValueError(
+                f"`t` must be one number or have one for each sample, shape "
+                f"{[*h.shape[:-2], 1, 1]}, but has shape {list(t.shape)}. Stack the graphs of a "
+                f"batch in a dimension of their own."
+            )
+        nodes, channels = h.shape[-2:]
+        samples, times = h.reshape(-1, nodes, channels), t.reshape(-1)
+        graphs = _graph_of_each(graph, samples)
+        parts = [
+            self._at(*each) for each in zip(times.unbind(), samples.unbind(), graphs, strict=True)
+        ]
+        return torch.stack(parts).reshape(h.shape)
+
+    def _at(self, t: float | Tensor, h: Tensor, graph: Any) -> Tensor:
+        weights = self._basis_at(t, h)
+        own = self.field.parameters()
+        parameters = {
+            name: base + torch.tensordot(weights.to(base.dtype), terms, 1)
+            for name, base, terms in zip(self.names, own, self.terms, strict=True)
+        }
+        return functional_call(self.field, parameters, (t, h, graph))
+
+    def _basis_at(self, t: float | Tensor, h: Tensor) -> Tensor:
+        """φ_1(t), …, φ_K(t)."""
+        s = (torch.as_tensor(t, dtype=h.dtype, device=h.device).reshape(()) - self.t0) / (
+            self.t1 - self.t0
+        )
+        count = self.terms[0].shape[0]
+        if self.basis == "polynomial":
+            return torch.stack([s**k for k in range(1, count + 1)])
+        if self.basis == "fourier":
+            waves = [2 * math.pi * ((k + 1) // 2) * s for k in range(1, count + 1)]
+            return torch.stack([w.sin() if k % 2 == 0 else w.cos() for k, w in enumerate(waves)])
+        x = 2 * s - 1
+        terms = [torch.ones_like(x), x]
+        for _ in range(count - 1):
+            terms.append(2 * x * terms[-1] - terms[-2])
+        return torch.stack(terms[1 : count + 1])
+
+    def extra_repr(self) -> str:
+        """The expansion."""
+        return f"num_terms={self.terms[0].shape[0]}, basis={self.basis!r}"
+
+
+def _graph_of_each(graph: Any, samples: Tensor) -> list[Any]:
+    """The graph under each sample: one for all, or those of a batch in turn."""
+    if not isinstance(graph, Graph) or samples.shape[-2] == graph.num_nodes:
+        return [graph] * len(samples)
+    graphs = graph.unbatch()
+    return graphs * (len(samples) // len(graphs))

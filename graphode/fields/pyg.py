@@ -1,0 +1,131 @@
+"""Any convolution of PyTorch Geometric as a field."""
+
+import inspect
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphode.fields.extension import Extension
+from graphode.fields.structure import AttributedGraph, repeated_edges, source_of
+from graphode.fields.validation import check_closes
+from graphode.graphs import Graph
+
+
+class ConvField(Extension):
+    """A PyG layer as the right-hand side, message passing over the graph passed in.
+
+        dh/dt = layer(h, edge_index, edge_weight)
+
+    Such layers normalise by themselves, so they are given the source of a normalised graph. The
+    edge weights are passed where the layer's `forward` has an `edge_weight`, the attributes of an
+    `AttributedGraph` where it has an `edge_attr`. Leading dimensions of the state become copies
+    of the graph, side by side. A layer with dropout draws a new mask at every evaluation, as it
+    does in PyG: use it with fixed steps.
+
+    A layer that also wants the state at the start (`x_0`: `GCN2Conv`, `FAConv`) gets it as
+    channels of zero velocity, [h, x_0], which `pack` adds.
+
+    Args:
+        layer: A module whose `forward` takes `x` and `edge_index`, and which keeps the number of
+            channels.
+        edge_weight: Whether the layer is given the weights; by default if it takes any. Some
+            refuse them when they normalise (`FAConv`).
+
+    Shapes:
+        - **h:** `[..., nodes, channels]`, twice the channels with `x_0`.
+    """
+
+    def __init__(self, layer: nn.Module, edge_weight: bool | None = None) -> None:
+        super().__init__()
+        self.field = layer
+        named = inspect.signature(layer.forward).parameters
+        self.takes_weight = "edge_weight" in named if edge_weight is None else edge_weight
+        self.needs_attributes = (
+            "edge_attr" in named and named["edge_attr"].default is inspect.Parameter.empty
+        )
+        self.takes_start = "x_0" in named
+        _check_layer(layer, named)
+
+    def forward(
+        self,
+        t: float | Tensor,
+        h: Float[Tensor, "*batch nodes channels"],
+        graph: Graph | AttributedGraph,
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity of `h`."""
+        del t  # autonomous
+        attributes = None
+        if isinstance(graph, AttributedGraph):
+            graph, attributes = graph
+            if graph.source is not None:
+                raise ValueError(
+                    f"Edge attributes must belong to a graph that is not normalised, since "
+                    f"{type(self.field).__name__} works on its source, but this one is "
+                    f"({graph.kind!r}). Use `AttributedGraph(graph.source, …)`."
+                )
+        elif self.needs_attributes:
+            raise ValueError(
+                f"{type(self.field).__name__} needs edge attributes, but the graph has none. Pass "
+                f"`AttributedGraph(graph, edge_attributes)` in its place."
+            )
+        graph = source_of(graph)
+        flat = graph.flatten(h)
+        copies = math.prod(flat.shape[:-2])
+        named: dict[str, Tensor] = {"edge_index": repeated_edges(graph, copies)}
+        if self.takes_weight:
+            named["edge_weight"] = graph.edge_weight.to(h.dtype).repeat(copies)
+        if attributes is not None:
+            named["edge_attr"] = attributes.repeat(copies, 1)
+        x = flat.reshape(-1, h.shape[-1])
+        if self.takes_start:
+            x, named["x_0"] = x.chunk(2, -1)
+        dx = self.field(x, **named)
+        check_closes(
+            self,
+            dx,
+            x,
+            f"the layer {type(self.field).__name__}",
+            f"Choose its channels (and heads) so that {x.shape[-1]} go in and come out.",
+        )
+        if self.takes_start:
+            dx = torch.cat([dx, torch.zeros_like(dx)], -1)
+        return dx.reshape(h.shape)
+
+    def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
+        """The state, and the state at the start if the layer wants it."""
+        return torch.cat([h, h], -1) if self.takes_start else h
+
+    def unpack(self, z: Float[Tensor, "*lead nodes all_channels"]) -> Tensor:
+        """The state alone."""
+        return z.chunk(2, -1)[0] if self.takes_start else z
+
+
+def _check_layer(layer: nn.Module, named: Any) -> None:
+    name = type(layer).__name__
+    if "edge_index" not in named:
+        raise TypeError(
+            f"ConvField needs a layer whose forward takes `x` and `edge_index`, but that of {name} "
+            f"takes: {', '.join(named)}. Wrap it in a module that does."
+        )
+    known = {"edge_index", "edge_weight", "edge_attr", "x_0"}
+    wanted = [
+        key
+        for position, (key, parameter) in enumerate(named.items())
+        if position > 0
+        and key not in known
+        and parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if wanted:
+        raise TypeError(
+            f"ConvField passes a state, edges, weights and attributes, but {name} also needs: "
+            f"{', '.join(wanted)}. Wrap it in a module that supplies them."
+        )
+    if any(getattr(part, "cached", False) for part in layer.modules()):
+        raise ValueError(
+            f"{name} was built with `cached=True` and would keep the first graph it sees, but a "
+            f"field's graph is an argument. Build it with `cached=False`."
+        )

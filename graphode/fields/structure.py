@@ -1,0 +1,90 @@
+"""What fields make of a graph before they use it, made once where that is safe.
+
+A field has no state, and is evaluated hundreds of times on the same graph. So what depends on the
+edges alone is remembered with the edges, what depends on the weights too with the graph, for as
+long as these live. Weights that want a gradient are never remembered.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphode.graphs import Graph
+from graphode.graphs.pattern import Pattern
+
+_remembered: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
+
+
+class AttributedGraph(NamedTuple):
+    """A graph with attributes of its edges, to be passed where a graph is expected.
+
+    Only fields that use the attributes take it. They receive gradients by every method.
+
+    Args:
+        graph: The graph.
+        edge_attributes: One row per edge, in the order of `graph.edge_index`.
+    """
+
+    graph: Graph
+    edge_attributes: Float[Tensor, "edges attributes"]
+
+
+def source_of(graph: Graph) -> Graph:
+    """The graph itself, or the one it was normalised from."""
+    return graph if graph.source is None else graph.source
+
+
+def made_once(graph: Graph, name: Hashable, make: Callable[[Graph], Any]) -> Any:
+    """`make(graph)`, a tuple, remembered with the graph unless its weights want a gradient."""
+    if graph.edge_weight.requires_grad or torch.compiler.is_compiling():
+        return make(graph)
+    return _once(graph, name, lambda: _alone(make(graph)))
+
+
+def with_self_loops(graph: Graph, copies: int = 1) -> Graph:
+    """The source's edges and a loop at every node, unweighted; `copies` of it on a diagonal.
+
+    The edges come sorted by target, then source: the order of the matrix.
+    """
+    pattern = source_of(graph)._pattern
+    return _once(pattern, ("loops", copies), lambda: _looped(pattern, copies, graph.dtype))
+
+
+def repeated_edges(graph: Graph, copies: int) -> Int[Tensor, "2 all_edges"]:
+    """The edges of `copies` of a graph, one after the other."""
+    if copies == 1:
+        return graph.edge_index
+    start = torch.arange(copies, device=graph.device) * graph.num_nodes
+    return (graph.edge_index[:, None] + start[:, None]).flatten(1)
+
+
+def _looped(pattern: Pattern, copies: int, dtype: torch.dtype) -> Graph:
+    nodes = pattern.num_nodes
+    source, target = pattern.edge_index
+    own = torch.arange(nodes, device=source.device)
+    code = torch.cat([target * nodes + source, own * (nodes + 1)]).unique()
+    target, source = code // max(nodes, 1), code % max(nodes, 1)
+    start = torch.arange(copies, device=source.device)[:, None] * nodes
+    edge_index = torch.stack([(source + start).flatten(), (target + start).flatten()])
+    weight = torch.ones(edge_index.shape[1], dtype=dtype, device=source.device)
+    return Graph._trusted(Pattern(edge_index, copies * nodes), weight)
+
+
+def _once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:
+    if torch.compiler.is_compiling():
+        return make()
+    known = _remembered.setdefault(owner, {})
+    if name not in known:
+        known[name] = make()
+    return known[name]
+
+
+def _alone(made: Any) -> Any:
+    """Graphs without their source, which what is remembered with the source must not hold."""
+    if isinstance(made, Graph):
+        return Graph._trusted(made._pattern, made.edge_weight, None, made.kind)
+    return tuple(map(_alone, made)) if type(made) is tuple else made

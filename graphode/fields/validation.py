@@ -1,0 +1,28 @@
+"""What fields refuse, said once: what was expected, what came, what to do."""
+
+from torch import Tensor, nn
+
+
+def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -> None:
+    """Refuse a state of another width than the field's."""
+    if h.shape[-1] != channels:
+        raise ValueError(
+            f"{type(field).__name__} moves states of {channels} channels{what}, but the state has "
+            f"{h.shape[-1]} (shape {list(h.shape)}). Encode the state to {channels} channels "
+            f"first, for instance with a linear layer, or build the field for {h.shape[-1]}."
+        )
+
+
+def check_closes(field: nn.Module, dh: Tensor, h: Tensor, what: str, remedy: str) -> None:
+    """Refuse a velocity that has not the shape of the state."""
+    if dh.shape != h.shape:
+        raise ValueError(
+            f"{type(field).__name__} maps a state to its own velocity, so {what} must keep the "
+            f"shape {list(h.shape)}, but returned {list(dh.shape)}. {remedy}"
+        )
+
+
+def check_positive(name: str, value: int, remedy: str) -> None:
+    """Refuse a count below 1."""
+    if value < 1:
+        raise ValueError(f"`{name}` must be 1 or more, but is {value}. {remedy}")

@@ -1,0 +1,174 @@
+"""Wrappers: what they pack, what they conserve, and whose gradients they keep."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphode as gd
+from graphode import fields as F
+from tests.fields.registry import mlp, varied, weighted_graph
+
+GRADIENTS = ("backprop", "checkpoint", "adjoint", "checkpoint_adjoint")
+
+
+def springs(t: Tensor, x: Tensor, graph: gd.Graph) -> Tensor:
+    """x″ = −L x, a linear oscillator for each mode of the graph."""
+    return -graph.propagate(x)
+
+
+def test_leapfrog_conserves_the_energy_of_oscillators():
+    graph = weighted_graph().normalize("laplacian")
+    field = F.SecondOrder(springs)
+    x, v = torch.randn(2, 6, 3), torch.randn(2, 6, 3)
+    flow = gd.Flow(field, solver="leapfrog", num_steps=2000)
+    states = flow.solve(field.pack(x, v), graph, torch.linspace(0, 40, 21)).states
+    positions, velocities = states.chunk(2, -1)
+    potential = (positions * graph.propagate(positions)).sum((-2, -1))
+    energy = potential / 2 + velocities.square().sum((-2, -1)) / 2
+    assert ((energy / energy[0] - 1).abs() < 1e-3).all()
+    torch.testing.assert_close(field.unpack(states), positions)
+
+
+def test_second_order_is_the_oscillator_it_says():
+    field = F.SecondOrder(lambda t, x, graph: -x)
+    x, v = torch.randn(5, 2), torch.randn(5, 2)
+    flow = gd.Flow(field, rtol=1e-9, atol=1e-9)
+    moved = flow(field.pack(x, v), t1=2.0)
+    expected = math.cos(2) * x + math.sin(2) * v
+    torch.testing.assert_close(field.unpack(moved), expected, rtol=1e-6, atol=1e-6)
+    third = F.HigherOrder(lambda t, z, graph: torch.full_like(z[..., :2], 6.0), order=3)
+    cubic = gd.Flow(third, solver="rk4", num_steps=1)(third.pack(x), t1=2.0)
+    torch.testing.assert_close(third.unpack(cubic), x + 8)
+
+
+@pytest.mark.parametrize("how", ["add", "concat", "source"])
+def test_gradients_through_a_controlled_source(how):
+    inside = F.GraphConvMap([7, 4]) if how == "concat" else F.GraphConvField([4, 4])
+    field = F.Controlled(inside, 4, control_channels=3, how=how)
+    graph = weighted_graph().normalize("sym")
+    h = torch.randn(2, 6, 4)
+    source = torch.randn(2, 6, 5, requires_grad=True)
+    encoder = nn.Linear(5, 3)
+    found = []
+    for gradient in GRADIENTS:
+        flow = gd.Flow(field, rtol=1e-8, atol=1e-8, gradient=gradient)
+        moved = field.unpack(flow(field.pack(h, encoder(source)), graph))
+        inputs = [source, *encoder.parameters(), *field.parameters()]
+        found.append(torch.autograd.grad(moved.square().sum(), inputs))
+    assert found[0][0].abs().max() > 1e-3
+    for gradient, other in zip(GRADIENTS, found, strict=True):
+        for exact, mine in zip(found[0], other, strict=True):
+            torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-7, msg=gradient)
+
+
+def test_the_controlled_input_does_not_move():
+    field = F.Controlled(F.GraphConvField([4, 4]), 4)
+    graph, h = weighted_graph().normalize("sym"), torch.randn(3, 6, 4)
+    states = gd.Flow(field).solve(field.pack(h), graph, [0.0, 1.0, 2.0]).states
+    assert torch.equal(states[..., 4:], h.expand(3, 3, 6, 4))
+
+
+def test_nested_wrappers_unpack_what_they_packed():
+    inside = F.Augmented(F.GraphConvField([6, 6]), 2, lift=nn.Linear(4, 2))
+    field = F.SecondOrder(F.Controlled(inside, 6, control_channels=4))
+    h = torch.randn(3, 6, 4)
+    packed = field.pack(h)
+    assert packed.shape == (3, 6, 20)
+    assert torch.equal(F.unpack(field, packed), h)
+    assert torch.equal(F.unpack(field, torch.stack([packed, packed])), torch.stack([h, h]))
+
+
+def test_time_concatenated_is_seen():
+    field = F.TimeConcat(lambda t, z, graph: z[..., -1:].expand_as(z))
+    h = torch.zeros(2, 3, 4)
+    t = torch.tensor([0.5, 2.0]).reshape(2, 1, 1)
+    torch.testing.assert_close(field(t, h, None), t.expand_as(h))
+    moved = gd.Flow(field, solver="rk4", num_steps=2)(h, t1=3.0)
+    torch.testing.assert_close(moved, torch.full_like(h, 4.5))
+
+
+@pytest.mark.parametrize("basis", ["polynomial", "chebyshev", "fourier"])
+def test_an_expansion_starts_constant_and_then_varies(basis):
+    graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4)
+    inside = F.GraphConvField([4, 4])
+    field = F.DepthVarying(inside, 3, basis)
+    torch.testing.assert_close(field(0.7, h, graph), inside(0.7, h, graph))
+    varied(field)
+    assert (field(0.7, h, graph) - field(0.2, h, graph)).abs().max() > 1e-2
+
+
+def test_an_expansion_adds_its_terms():
+    graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4)
+    field = varied(F.DepthVarying(F.GraphConvField([4, 4], bias=False), 2, "polynomial", t1=2.0))
+    weight = field.field.layers[0].weight + 0.25 * field.terms[0][0] + 0.0625 * field.terms[0][1]
+    torch.testing.assert_close(field(0.5, h, graph), graph.propagate(h @ weight))
+
+
+def test_messages_are_summed_over_arriving_edges():
+    graph = weighted_graph()
+    field = F.MessagePassingField(mlp(10, 3), mlp(3, 4))
+    attributes = torch.randn(graph.num_edges, 2)
+    h = torch.randn(6, 4)
+    dense = torch.zeros(6, 3)
+    for k, (u, v) in enumerate(graph.edge_index.t().tolist()):
+        seen = torch.cat([h[v], h[u], attributes[k]])
+        dense[v] += graph.edge_weight[k] * field.message(seen)
+    found = field(0.0, h, F.AttributedGraph(graph, attributes))
+    torch.testing.assert_close(found, field.update(dense))
+
+
+def test_gradients_reach_edge_attributes_by_every_method():
+    graph = weighted_graph()
+    field = F.MessagePassingField(mlp(10, 4))
+    attributes = torch.randn(graph.num_edges, 2, requires_grad=True)
+    h, found = torch.randn(2, 6, 4), []
+    for gradient in GRADIENTS:
+        flow = gd.Flow(field, rtol=1e-8, atol=1e-8, gradient=gradient)
+        moved = flow(h, F.AttributedGraph(graph, attributes))
+        found += torch.autograd.grad(moved.square().sum(), attributes)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-7)
+
+
+def test_relative_messages_ignore_a_shift():
+    field = F.MessagePassingField(mlp(4, 4), relative=True, see_target=False)
+    graph, h = weighted_graph(), torch.randn(6, 4)
+    torch.testing.assert_close(field(0.0, h + 3.0, graph), field(0.0, h, graph))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_errors_name_the_remedy():
+    graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4)
+    raises = pytest.raises
+    with raises(ValueError, match=r"Unknown activation 'rleu'. Choose one of: elu"):
+        F.AttentionField(4, activation="rleu")
+    with raises(ValueError, match=r"but is \[4, 5\]. Use for example"):
+        F.GraphConvField([4, 5])
+    with raises(ValueError, match=r"states of 5 channels, but the state has 4"):
+        F.GraphConvField([5, 5])(0.0, h, graph)
+    with raises(ValueError, match=r"AttentionField moves states of 8 channels, but .* 4"):
+        F.AttentionField(8)(0.0, h, graph)
+    with raises(ValueError, match="heads` that divide `channels`"):
+        F.AttentionField(4, heads=3)
+    with raises(ValueError, match="Choose one of: gat, gatv2"):
+        F.AttentionField(4, scores="dot")
+    with raises(ValueError, match="Let its last layer have 4 channels"):
+        F.MessagePassingField(mlp(8, 3))(0.0, h, graph)
+    with raises(ValueError, match="one row for each edge"):
+        F.MessagePassingField(mlp(10, 4))(0.0, h, F.AttributedGraph(graph, torch.randn(3, 2)))
+    with raises(ValueError, match="Make it with `field.pack"):
+        F.SecondOrder(springs)(0.0, torch.randn(6, 3), graph)
+    with raises(ValueError, match="half of the state's"):
+        F.SecondOrder(lambda t, x, g: x[..., :1])(0.0, h, graph)
+    with raises(ValueError, match=r"nn.Linear\(4, 2\)"):
+        F.Augmented(F.GraphConvField([6, 6]), 2, lift=nn.Linear(4, 3)).pack(h)
+    with raises(ValueError, match="Choose one of: add, concat, source"):
+        F.Controlled(springs, 4, how="mul")
+    with raises(ValueError, match="4 of the state, the rest of the input"):
+        F.Controlled(springs, 4)(0.0, h, graph)
+    with raises(ValueError, match="use `TimeConcat`"):
+        F.DepthVarying(nn.Tanh())
+    with raises(ValueError, match="Choose one of: chebyshev, fourier, polynomial"):
+        F.DepthVarying(F.GraphConvField([4, 4]), basis="bessel")
