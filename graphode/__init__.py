@@ -6,8 +6,38 @@ readout make a model.
 
 import importlib.metadata
 
+from graphode.fields import AdaptiveField as AdaptiveField
+from graphode.fields import AttentionField as AttentionField
+from graphode.fields import AttributedGraph as AttributedGraph
+from graphode.fields import Augmented as Augmented
+from graphode.fields import CayleyField as CayleyField
+from graphode.fields import CGNNField as CGNNField
+from graphode.fields import ChebField as ChebField
+from graphode.fields import Controlled as Controlled
+from graphode.fields import ConvField as ConvField
+from graphode.fields import Costed as Costed
+from graphode.fields import DepthVarying as DepthVarying
+from graphode.fields import DiffusionField as DiffusionField
+from graphode.fields import Dropout as Dropout
+from graphode.fields import DualField as DualField
+from graphode.fields import EdgeDropout as EdgeDropout
+from graphode.fields import GRANDField as GRANDField
+from graphode.fields import GraphCONField as GraphCONField
 from graphode.fields import GraphConvField as GraphConvField
+from graphode.fields import GraphConvMap as GraphConvMap
 from graphode.fields import GraphConvolution as GraphConvolution
+from graphode.fields import HigherOrder as HigherOrder
+from graphode.fields import MessagePassingField as MessagePassingField
+from graphode.fields import SecondOrder as SecondOrder
+from graphode.fields import SpectralField as SpectralField
+from graphode.fields import TimeConcat as TimeConcat
+from graphode.fields import WalkPowerField as WalkPowerField
+from graphode.fields import cgnn_solution as cgnn_solution
+from graphode.fields import dirichlet_energy as dirichlet_energy
+from graphode.fields import lipschitz_estimate as lipschitz_estimate
+from graphode.fields import pack as pack
+from graphode.fields import stiffness_estimate as stiffness_estimate
+from graphode.fields import unpack as unpack
 from graphode.flows import SOLVERS as SOLVERS
 from graphode.flows import Adjoint as Adjoint
 from graphode.flows import Backprop as Backprop
@@ -22,11 +52,28 @@ from graphode.flows import SolveError as SolveError
 from graphode.flows import Stats as Stats
 from graphode.flows import Status as Status
 from graphode.flows import StepControl as StepControl
+from graphode.flows import Stochastic as Stochastic
+from graphode.flows import name_masks as name_masks
 from graphode.flows import solve as solve
 from graphode.flows import spectral_coefficients as spectral_coefficients
 from graphode.flows import spectral_residual as spectral_residual
 from graphode.flows import spectral_states as spectral_states
+from graphode.flows import stochastic as stochastic
 from graphode.graphs import Graph as Graph
+from graphode.graphs import SpectralBasis as SpectralBasis
+from graphode.graphs import cayley as cayley
+from graphode.graphs import chebyshev as chebyshev
+from graphode.graphs import diffuse as diffuse
+from graphode.graphs import edge_lengths as edge_lengths
+from graphode.graphs import gaussian_graph as gaussian_graph
+from graphode.graphs import nearest_graph as nearest_graph
+from graphode.graphs import percentile_graph as percentile_graph
+from graphode.graphs import ppmi as ppmi
+from graphode.graphs import radius_graph as radius_graph
+from graphode.graphs import random_walks as random_walks
+from graphode.graphs import scaled_laplacian as scaled_laplacian
+from graphode.graphs import spectral_basis as spectral_basis
+from graphode.graphs import spectral_radius as spectral_radius
 
 try:
     __version__ = importlib.metadata.version("graphode")

@@ -17,10 +17,11 @@ from graphode.graphs import Graph, chebyshev, scaled_laplacian
 class ChebField(nn.Module):
     """Polynomial filters of neighbourhoods up to `order` steps wide.
 
-        dh/dt = σ(Σ_{k=0}^{K} T_k(L̃) h W_k + b),    L̃ = 2 L / λ_max − I,  L = I − D^(-1/2) A D^(-1/2)
+        dh/dt = σ(Σ_{k=0}^{K} T_k(L̃) h W_k + b),    L̃ = 2 L / λ_max − I
 
-    L̃ is made from the source of the graph passed in, once a graph; a graph of kind
-    "scaled_laplacian" is used as it is. Equal to PyG's `ChebConv` with K + 1 terms.
+    L̃ is made from the symmetric normalised Laplacian of the source of the graph passed in, once
+    a graph; a graph of kind "scaled_laplacian" is used as it is. Equal to PyG's `ChebConv` with
+    K + 1 terms, except that an isolated node has an empty row of L where PyG's has a 1.
 
     Args:
         channels: Width of the state.

@@ -69,7 +69,7 @@ class Controlled(Extension):
         width = self.channels + self.control_channels
         check_channels(self, z, width, f" ({self.channels} of the state, the rest of the input)")
         h, u = z.split([self.channels, self.control_channels], -1)
-        if self.how == "concat":
+        if self.weight is None:
             dh = self.field(t, z, graph)[..., : self.channels]
         elif self.how == "add":
             dh = self.field(t, h + u @ self.weight, graph)

@@ -13,7 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
+from graphode.fields.dropout import Dropout
 from graphode.fields.validation import check_channels
+from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
 
@@ -58,7 +60,7 @@ class GraphConvolution(nn.Module):
 class GraphConvMap(nn.Module):
     """N graph convolutions in a row, between any widths.
 
-        C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (h W) + b
+        C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (dropout(h) W) + b
 
     What `GraphConvField` is made of, for where the widths need not close: as the acceleration of
     a `SecondOrder` that sees the velocity, or in `Controlled` and `TimeConcat`.
@@ -67,7 +69,10 @@ class GraphConvMap(nn.Module):
         widths: Channels before, between and after the layers.
         activation: σ between layers, by name or as a function.
         final_activation: After the last layer; None for none.
+        dropout: Share of each layer's input that is dropped in training.
         bias: Whether the layers have biases.
+        redraw: When dropout draws a new mask: per_solve, per_step, per_eval.
+        force: Allow `per_eval` under adaptive solvers and adjoints.
 
     Shapes:
         - **h:** `[..., nodes, widths[0]]` → `[..., nodes, widths[-1]]`
@@ -78,7 +83,11 @@ class GraphConvMap(nn.Module):
         widths: Sequence[int],
         activation: str | Activation | None = "softplus",
         final_activation: str | Activation | None = None,
+        dropout: float = 0.0,
         bias: bool = True,
+        *,
+        redraw: Redraw = "per_solve",
+        force: bool = False,
     ) -> None:
         super().__init__()
         if len(widths) < 2:
@@ -90,6 +99,7 @@ class GraphConvMap(nn.Module):
             GraphConvolution(width, next_width, bias)
             for width, next_width in itertools.pairwise(widths)
         )
+        self.dropouts = nn.ModuleList(Dropout(dropout, redraw, force) for _ in self.layers)
         self.widths = tuple(widths)
         self.activation = find_activation(activation)
         self.final_activation = find_activation(final_activation)
@@ -100,22 +110,26 @@ class GraphConvMap(nn.Module):
         """The layers in turn; the time makes no difference."""
         del t
         check_channels(self, h, self.widths[0])
-        *hidden, last = self.layers
-        for layer in hidden:
-            h = self.activation(layer(h, graph))
-        return self.final_activation(last(h, graph))
+        last = len(self.layers) - 1
+        for index, (layer, dropout) in enumerate(zip(self.layers, self.dropouts, strict=True)):
+            activation = self.final_activation if index == last else self.activation
+            h = activation(layer(dropout(h), graph))
+        return h
 
 
 class GraphConvField(GraphConvMap):
     """The right-hand side of a GCDE, N graph convolutions in a row.
 
-        dh/dt = C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (h W) + b
+        dh/dt = C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (dropout(h) W) + b
 
     Args:
         widths: Channels before, between and after the layers; first and last are the state's.
         activation: σ between layers, by name or as a function.
         final_activation: After the last layer; None for none.
+        dropout: Share of each layer's input that is dropped in training.
         bias: Whether the layers have biases.
+        redraw: When dropout draws a new mask: per_solve, per_step, per_eval.
+        force: Allow `per_eval` under adaptive solvers and adjoints.
 
     Shapes:
         - **h:** `[..., nodes, channels]`; the velocity has the same shape.
@@ -126,7 +140,11 @@ class GraphConvField(GraphConvMap):
         widths: Sequence[int],
         activation: str | Activation | None = "softplus",
         final_activation: str | Activation | None = None,
+        dropout: float = 0.0,
         bias: bool = True,
+        *,
+        redraw: Redraw = "per_solve",
+        force: bool = False,
     ) -> None:
         if len(widths) < 2 or widths[0] != widths[-1]:
             raise ValueError(
@@ -134,4 +152,6 @@ class GraphConvField(GraphConvMap):
                 f"to its own velocity, but is {list(widths)}. Use for example [64, 64, 64] for "
                 f"two layers."
             )
-        super().__init__(widths, activation, final_activation, bias)
+        super().__init__(
+            widths, activation, final_activation, dropout, bias, redraw=redraw, force=force
+        )

@@ -54,7 +54,9 @@ class TimeConcat(Extension):
 class DepthVarying(Extension):
     """A field whose parameters are a learned expansion in depth.
 
-        dh/ds = f(s, h, graph; Θ(s)),    Θ(s) = Θ_0 + Σ_{k=1}^{K} Θ_k φ_k(τ),  τ = (s − s_0)/(s_1 − s_0)
+        dh/ds = f(s, h, graph; Θ(s)),    Θ(s) = Θ_0 + Σ_{k=1}^{K} Θ_k φ_k(τ)
+
+    with τ = (s − s_0) / (s_1 − s_0) and
 
         "polynomial"    φ_k = τᵏ
         "chebyshev"     φ_k = T_k(2τ − 1)

@@ -23,9 +23,10 @@ from graphode.graphs import Graph, diffuse, random_walks
 class DiffusionField(nn.Module):
     """The diffusion convolution of DCRNN, in both directions.
 
-        dh/dt = σ(Σ_{k=0}^{K} P^k h W_k + Σ_{k=1}^{K} R^k h V_k + b),  P = D_in^(-1) A,  R = D_out^(-1) Aᵀ
+        dh/dt = σ(Σ_{k=0}^{K} P^k h W_k + Σ_{k=1}^{K} R^k h V_k + b)
 
-    on the source of the graph passed in, whose edges say where things flow.
+    with P = D_in^(-1) A and R = D_out^(-1) Aᵀ, on the source of the graph passed in, whose edges
+    say where things flow.
 
     Args:
         channels: Width of the state.

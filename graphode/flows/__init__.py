@@ -18,3 +18,6 @@ from graphode.flows.solve import solve as solve
 from graphode.flows.spectral import spectral_coefficients as spectral_coefficients
 from graphode.flows.spectral import spectral_residual as spectral_residual
 from graphode.flows.spectral import spectral_states as spectral_states
+from graphode.flows.stochastic import Stochastic as Stochastic
+from graphode.flows.stochastic import name_masks as name_masks
+from graphode.flows.stochastic import stochastic as stochastic

@@ -74,6 +74,7 @@ class AdaptiveSolve:
         zeros = torch.zeros(dt.shape, dtype=torch.int64, device=dt.device)
         self.status, self.accepted, self.rejected, self.evaluations = (zeros,) * 4
         self.ratio = self.ratio_before = torch.ones_like(dt)
+        self.numbers = (zeros, -1)
         self.graph_is_recorded = torch.is_grad_enabled()
         self.host_follows = (
             self.graph_is_recorded
@@ -105,6 +106,8 @@ class AdaptiveSolve:
         lands = self.dt.abs() >= remaining.abs() * (1 - _LANDING)
         size = torch.where(self.running, torch.where(lands, remaining, self.dt), 0.0)
         t = self.start + (self.t - self.start.detach()) if self.start.requires_grad else self.t
+        self.numbers = (self.accepted, self.numbers[1] + 1)
+        self.f.noise.begin_step(*self.numbers)
         return self.method.step(self.f, t, y, size, carry), lands
 
     @torch.no_grad()
@@ -160,7 +163,8 @@ class AdaptiveSolve:
             host_end = end.reshape(-1).numpy(force=True)
             if self.recorder is not None:
                 offset = self.t - self.start.detach()
-                self.recorder.record(offset, torch.where(accept, size, 0.0), host_end)
+                taken = torch.where(accept, size, 0.0)
+                self.recorder.record(offset, taken, host_end, self.numbers)
             if self.outputs is not None:
                 calls = self.f.calls
                 touched = self.outputs.collect(self.method, self.f, step, host_end, moved)
@@ -194,6 +198,7 @@ class AdaptiveSolve:
         if not bool(overflow.any()):
             return step
         size = torch.where(accept, step.dt, 0.0)
+        self.f.noise.begin_step(*self.numbers)
         return self.method.step(self.f, step.t, step.y0, size, carry)
 
     def _close(self, end: Tensor, arrived: Tensor) -> None:

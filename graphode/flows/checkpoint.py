@@ -79,7 +79,9 @@ class CheckpointedSolve:
             return uniform_grid(self.problem, times, self.settings.num_steps)
         start = self.problem.per_sample(0, times)
         recorder = self.recorder
-        return RecordedGrid(start, recorder.offsets, recorder.sizes, recorder.ends)
+        return RecordedGrid(
+            start, recorder.offsets, recorder.sizes, recorder.ends, recorder.numbers
+        )
 
     def _piece(
         self,

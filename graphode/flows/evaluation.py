@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.layout import Layout, Time
+from graphode.flows.stochastic import SolveNoise, may_draw, noise_of
 
 
 class Evaluation:
@@ -16,19 +17,32 @@ class Evaluation:
         f: The right-hand side of dy/dt = f(t, y, *args).
         args: Further arguments, handed through.
         layout: Shape and dtype every derivative must have.
+        noise: The masks of the solve, where another evaluation shares them.
     """
 
-    def __init__(self, f: Callable[..., Tensor], args: tuple[Any, ...], layout: Layout) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Tensor],
+        args: tuple[Any, ...],
+        layout: Layout,
+        noise: SolveNoise | None = None,
+    ) -> None:
         self.f = f
         self.args = args
         self.layout = layout
+        self.noise = noise or SolveNoise()
+        self.may_draw = may_draw(f)
         self.calls = 0
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
         """The derivative at time `t` and state `y`."""
         layout = self.layout
         self.calls += 1
-        dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
+        if self.may_draw:
+            with noise_of(self.noise):
+                dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
+        else:
+            dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
         if not isinstance(dy, Tensor):
             raise TypeError(
                 f"The field must return a tensor like the state, but returned "

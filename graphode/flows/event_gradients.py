@@ -18,6 +18,7 @@ from graphode.flows.events import Event
 from graphode.flows.integrate import Result, Settings, integrate
 from graphode.flows.problem import Problem
 from graphode.flows.solution import EventRecord
+from graphode.flows.stochastic import SolveNoise
 
 
 def solve_with_events(
@@ -25,13 +26,15 @@ def solve_with_events(
     settings: Settings,
     events: tuple[Event, ...],
     solve: Callable[[Problem], Result],
+    noise: SolveNoise,
 ) -> Result:
     """Solve `problem` by `solve`, with the events it meets.
 
     Args:
         solve: Solves a problem with gradients to everything that wants them.
+        noise: The masks of that solve.
     """
-    f = Evaluation(problem.f, problem.args, problem.layout)
+    f = Evaluation(problem.f, problem.args, problem.layout, noise)
     with torch.no_grad():
         plain = dataclasses.replace(settings, keep_steps=False)
         found = integrate(problem, plain, f, events=events)

@@ -27,6 +27,10 @@ class UniformGrid:
         dt = (self.t1 - self.t0) / self.num_steps
         return self.t0 + index * dt, dt
 
+    def counters(self, index: int) -> tuple[int, int]:
+        """The numbers of a step and of its attempt, for masks drawn anew."""
+        return index, index
+
     def host_end(self, index: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Where step `index` ends, per sample, with the slack of one rounding error."""
         if index == self.num_steps - 1:
@@ -43,18 +47,24 @@ class RecordedGrid:
         offsets: Start of each step after `t0`, per sample.
         sizes: Each step's size, 0 for samples that rested or rejected then.
         ends: Where each step ended, per sample, on the host.
+        numbers: How many steps each sample had taken before, and how many were tried.
     """
 
     t0: Tensor
     offsets: list[Tensor]
     sizes: list[Tensor]
     ends: list[np.ndarray]
+    numbers: list[tuple[Tensor, int]]
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> tuple[Time, Time]:
         return self.t0 + self.offsets[index], self.sizes[index]
+
+    def counters(self, index: int) -> tuple[Tensor, int]:
+        """The numbers of a step, per sample, and of its attempt, for masks drawn anew."""
+        return self.numbers[index]
 
     def host_end(self, index: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Where step `index` ended."""
@@ -91,12 +101,14 @@ def march(
     """
     span = range(len(grid)) if span is None else span
     if carry is None:
+        f.noise.begin_step(-1, -1)
         carry = method.start(f, grid[span.start][0], y)
     failed = []
     for index in span:
         t, dt = grid[index]
         if recorder is not None and outputs is not None:
             recorder.before_step(index, y, carry, outputs.next)
+        f.noise.begin_step(*grid.counters(index))
         step = method.step(f, t, y, dt, carry)
         if outputs is not None:
             end = grid.host_end(index, outputs.host[0], outputs.host[-1])

@@ -26,6 +26,7 @@ from graphode.flows.problem import (
 )
 from graphode.flows.solution import Solution
 from graphode.flows.solve import OnFailure, Options, final_state, solve_problem
+from graphode.flows.stochastic import name_masks
 
 
 class Flow(nn.Module):
@@ -84,6 +85,7 @@ class Flow(nn.Module):
                 "adaptive solve decides its steps as it goes and cannot be recorded."
             )
         self.captured = CapturedFlows() if capture else None
+        name_masks(self)
 
     def forward(
         self,

@@ -68,7 +68,7 @@ GRADIENTS: dict[str, Gradient] = {
 
 def find_gradient(gradient: str | Gradient) -> Gradient:
     """The gradient method called `gradient`; an instance passes through."""
-    if not isinstance(gradient, str):
+    if isinstance(gradient, Gradient):
         return gradient
     if gradient not in GRADIENTS:
         raise ValueError(

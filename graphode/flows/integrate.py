@@ -191,6 +191,7 @@ def _adaptive(
 ) -> Result:
     method = settings.method
     t0, t1 = problem.per_sample(0), problem.per_sample(-1)
+    f.noise.begin_step(-1, -1)
     carry = method.start(f, t0, y0)
     span = (t1 - t0).detach()
     if settings.num_steps is not None:

@@ -27,6 +27,7 @@ class Recorder:
         self.offsets: list[Tensor] = []
         self.sizes: list[Tensor] = []
         self.ends: list[np.ndarray] = []
+        self.numbers: list[tuple[Tensor, int]] = []
         self.snapshots: dict[int, Snapshot] = {}
         self.stride = 1
 
@@ -38,8 +39,11 @@ class Recorder:
             self.stride *= 2
             self.snapshots = {i: s for i, s in self.snapshots.items() if i % self.stride == 0}
 
-    def record(self, offset: Tensor, size: Tensor, end: np.ndarray) -> None:
-        """Keep a step: where it starts after t0, its size (0 where refused), where it ends."""
+    def record(
+        self, offset: Tensor, size: Tensor, end: np.ndarray, numbers: tuple[Tensor, int]
+    ) -> None:
+        """Keep a step: its start after t0, its size (0 where refused), its end, its numbers."""
         self.offsets.append(offset)
         self.sizes.append(size)
         self.ends.append(end)
+        self.numbers.append(numbers)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from graphode.flows.problem import (
     read_times,
 )
 from graphode.flows.solution import Solution
+from graphode.flows.stochastic import SolveNoise, check_redraw, noise_of
 
 OnFailure = Literal["raise", "status"]
 
@@ -61,7 +63,7 @@ class Options:
             )
         if self.num_steps is not None and (
             isinstance(self.num_steps, bool)
-            or not isinstance(self.num_steps, int)
+            or not isinstance(self.num_steps, Integral)
             or self.num_steps <= 0
         ):
             raise ValueError(
@@ -203,17 +205,17 @@ def solve_problem(
         final = result.final.to(problem.layout.working_dtype)
         solution.dense = KeptSteps(problem, settings.method, evaluation, result.kept, final)
     else:
-        again = _again(problem, options)
+        again = _again(problem, options, evaluation.noise)
         solution.dense = SolveAgain(problem, result.states, result.end_times, again)
     return solution
 
 
-def final_state(problem: Problem, options: Options) -> Tensor:
-    """The state at the last time alone."""
+def final_state(problem: Problem, options: Options, noise: SolveNoise | None = None) -> Tensor:
+    """The state at the last time alone; `noise` are the masks of a solve this one belongs to."""
     # The gradient of the end time comes from the interpolation of the last step.
     only_final = not problem.times.requires_grad
     settings = options.settings(problem.host, keep_steps=False)
-    evaluation = Evaluation(problem.f, problem.args, problem.layout)
+    evaluation = Evaluation(problem.f, problem.args, problem.layout, noise)
     result = _by_gradient(problem, options, settings, evaluation, (), only_final)
     return result.final if result.states is None else result.states[-1]
 
@@ -227,6 +229,8 @@ def _by_gradient(
     only_final: bool = False,
 ) -> Result:
     gradient = find_gradient(options.gradient)
+    adjoint = isinstance(gradient, Adjoint) and torch.is_grad_enabled()
+    check_redraw(problem.f, adaptive=settings.num_steps is None, adjoint=adjoint)
     if isinstance(gradient, Backprop) or not torch.is_grad_enabled():
         return integrate(problem, settings, evaluation, events=events, only_final=only_final)
     if events:
@@ -235,6 +239,7 @@ def _by_gradient(
             settings,
             events,
             lambda merged: _with_gradient(merged, settings, gradient, evaluation),
+            evaluation.noise,
         )
     return _with_gradient(problem, settings, gradient, evaluation)
 
@@ -244,7 +249,8 @@ def _with_gradient(
 ) -> Result:
     """Solve with checkpoints or an adjoint; every tensor that wants a gradient is named."""
     t0 = problem.layout.field_time(problem.times.detach()[..., 0])
-    own = field_tensors(problem.f, t0, problem.y0, problem.args)
+    with noise_of(f.noise):
+        own = field_tensors(problem.f, t0, problem.y0, problem.args)
     given = argument_tensors(problem.args)
     if not any(tensor.requires_grad for tensor in (problem.y0, problem.times, *own, *given)):
         raise ValueError(
@@ -265,7 +271,9 @@ def _with_gradient(
     return solve_with_adjoint(problem, settings, f, gradient, inputs, tensors)
 
 
-def _again(problem: Problem, options: Options) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+def _again(
+    problem: Problem, options: Options, noise: SolveNoise
+) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
     def flow(y: Tensor, t0: Tensor, t1: Tensor, part: float) -> Tensor:
         num_steps = options.num_steps
         if num_steps is not None:
@@ -274,6 +282,6 @@ def _again(problem: Problem, options: Options) -> Callable[[Tensor, Tensor, Tens
         host = times.detach().reshape(-1, 2).numpy(force=True).T
         shorter = dataclasses.replace(problem, y0=y, times=times, host=host)
         reduced = dataclasses.replace(options, num_steps=num_steps)
-        return final_state(shorter, reduced)
+        return final_state(shorter, reduced, noise)
 
     return flow

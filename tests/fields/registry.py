@@ -1,5 +1,6 @@
 """Every field of the library, built small, so that each law is tested for all of them."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class Case:
 def mlp(*widths: int) -> nn.Sequential:
     """A small smooth network."""
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.Tanh()]
     return nn.Sequential(*layers[:-1])
 
@@ -105,6 +106,24 @@ CASES: dict[str, Case] = {
     "Dual": Case(lambda: F.DualField(4), equivariant=False),
     "Diffusion": Case(lambda: F.DiffusionField(4)),
     "WalkPower": Case(lambda: F.WalkPowerField(4, terms=4), depends_on_state=False),
+    "CGNN": Case(lambda: F.CGNNField(4)),
+    "CGNN-plain": Case(lambda: F.CGNNField(4, mixes=False)),
+    "GRAND-linear": Case(
+        lambda: F.GRANDField(4, heads=2, attention_channels=3, linear=True), uses_weights=False
+    ),
+    "GRAND-nonlinear": Case(lambda: F.GRANDField(4, attention_channels=3), uses_weights=False),
+    "GRAND-source": Case(
+        lambda: F.GRANDField(4, attention_channels=3, source=True), uses_weights=False
+    ),
+    "GraphCON": Case(lambda: F.GraphCONField(F.GraphConvField([4, 4]), activation="tanh")),
+    "Adaptive": Case(lambda: F.AdaptiveField(4, 3), uses_weights=False),
+    "Adaptive-sparse": Case(lambda: F.AdaptiveField(4, 3, neighbors=3), uses_weights=False),
+    "Costed-kinetic": Case(lambda: F.Costed(F.GraphConvField([4, 5, 4]))),
+    "Costed-jacobian": Case(lambda: F.Costed(F.GraphConvField([4, 5, 4]), jacobian=True)),
+    "Costed-attention": Case(
+        lambda: F.Costed(F.AttentionField(4, 2, "gatv2", "tanh"), False, jacobian=True),
+        uses_weights=False,
+    ),
     "nested": Case(
         lambda: F.SecondOrder(
             F.Controlled(F.Augmented(F.GraphConvField([5, 5]), 1), 5, control_channels=4)

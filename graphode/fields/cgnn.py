@@ -1,0 +1,123 @@
+"""Continuous graph neural networks: a linear field, with its solution in closed form.
+
+Xhonneux, Qu, Tang (2020), "Continuous Graph Neural Networks".
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphode.fields.extension import Extension
+from graphode.fields.validation import check_channels
+from graphode.graphs import Graph
+
+
+class CGNNField(Extension):
+    """Diffusion, mixing of channels, and the input as a constant source.
+
+        dh/dt = (A − I) h + h (W − I) + e,    A = α/2 (I + Â),  W = U diag(ω) Uᵀ
+
+    Â is the graph passed in, normalised as "sym". α and ω are learned within (0, 1) and U is
+    orthogonal, so that all solutions stay bounded. The authors learn α for each node and push U
+    towards orthogonality after each training step; here α is one number, so that any graph will
+    do, and U = exp(B − Bᵀ). The input e travels with the state as channels of zero velocity,
+    [h, e], which `pack` makes.
+
+    Args:
+        channels: Width of the state and of the input.
+        mixes: Whether there is W; without it the term h (W − I) is not there either.
+        alpha: α at the start.
+
+    Shapes:
+        - **z:** `[..., nodes, 2 · channels]`
+    """
+
+    def __init__(self, channels: int, mixes: bool = True, alpha: float = 0.9) -> None:
+        super().__init__()
+        if not 0 < alpha < 1:
+            raise ValueError(
+                f"`alpha` must be between 0 and 1, but is {alpha}. Solutions are bounded below 1."
+            )
+        self.field: Any = None
+        self.channels = channels
+        self.raw_alpha = nn.Parameter(torch.logit(torch.tensor(alpha)))
+        self.raw_spectrum = nn.Parameter(torch.full((channels,), 2.0)) if mixes else None
+        self.generator = nn.Parameter(torch.randn(channels, channels) * 0.1) if mixes else None
+
+    @property
+    def alpha(self) -> Float[Tensor, ""]:
+        """How much of a state diffusion keeps."""
+        return torch.sigmoid(self.raw_alpha)
+
+    def mixing(self) -> Float[Tensor, "channels channels"] | None:
+        """W, symmetric with eigenvalues in (0, 1)."""
+        if self.generator is None or self.raw_spectrum is None:
+            return None
+        basis = torch.matrix_exp(self.generator - self.generator.t())
+        return (basis * torch.sigmoid(self.raw_spectrum)) @ basis.t()
+
+    def forward(
+        self, t: float | Tensor, z: Float[Tensor, "*batch nodes both"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes both"]:
+        """The velocity of the state, and none of the input."""
+        del t  # autonomous
+        check_channels(self, z, 2 * self.channels, " (the state and the input)")
+        h, e = z.chunk(2, -1)
+        dh = self.alpha / 2 * (h + graph.propagate(h)) - h + e
+        mixing = self.mixing()
+        if mixing is not None:
+            dh = dh + h @ mixing - h
+        return functional.pad(dh, (0, self.channels))
+
+    def pack(
+        self,
+        h: Float[Tensor, "*batch nodes channels"],
+        e: Float[Tensor, "*batch nodes channels"] | None = None,
+    ) -> Float[Tensor, "*batch nodes both"]:
+        """[h, e], the input being the state at the start by default, as the authors have it."""
+        return torch.cat([h, h if e is None else e], -1)
+
+    def unpack(self, z: Float[Tensor, "*lead nodes both"]) -> Float[Tensor, "*lead nodes channels"]:
+        """The state without the input."""
+        return z[..., : self.channels]
+
+
+def cgnn_solution(
+    field: CGNNField,
+    z: Float[Tensor, "*batch nodes both"],
+    graph: Graph,
+    t: float | Tensor,
+) -> Float[Tensor, "*batch nodes both"]:
+    """Where `CGNNField` carries the packed state `z` in time `t`, in closed form.
+
+    In the eigenvectors of A (nodes) and W (channels), with eigenvalues μ and ω, each component
+    moves alone: x(t) = exp(λt) x(0) + (exp(λt) − 1)/λ e, λ = μ − 1 + ω − 1. One dense
+    decomposition of A: for graphs of some thousand nodes at most.
+
+    Args:
+        field: The field.
+        z: The state at time 0, as `field.pack` makes it.
+        graph: A symmetric matrix, as `graph.normalize("sym")` of an undirected graph is.
+        t: A number, or one for each sample, broadcastable to `z`.
+    """
+    if not graph.is_symmetric:
+        raise ValueError(
+            "The closed form needs a symmetric matrix, but the graph is directed or normalised by "
+            'rows. Use `graph.normalize("sym")` of an undirected graph, or solve numerically.'
+        )
+    h, e = graph.flatten(z).chunk(2, -1)
+    nodes = torch.eye(graph.num_nodes, dtype=z.dtype, device=z.device)
+    diffusion = field.alpha / 2 * (nodes + graph.to_dense().to(z.dtype)) - nodes
+    node_rates, node_basis = torch.linalg.eigh(diffusion)
+    mixing = field.mixing()
+    rates, channel_basis = node_rates[:, None], torch.eye(field.channels).to(z)
+    if mixing is not None:
+        spectrum, channel_basis = torch.linalg.eigh(mixing)
+        rates = rates + spectrum - 1
+    start, source = (node_basis.t() @ part @ channel_basis for part in (h, e))
+    moved = torch.exp(rates * t) * start + torch.expm1(rates * t) / rates * source
+    out = node_basis @ moved @ channel_basis.t()
+    return torch.cat([out, e], -1).reshape(z.shape)

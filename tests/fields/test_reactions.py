@@ -1,0 +1,118 @@
+"""Fields that users know by name, against what is known about them."""
+
+import pytest
+import torch
+
+import graphode as gd
+from graphode import fields as F
+from graphode.graphs import Graph
+from tests.fields.registry import weighted_graph
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_cgnn_flows_along_its_closed_form(mixes: bool):
+    field = F.CGNNField(4, mixes=mixes)
+    graph = weighted_graph().normalize("sym")
+    z = field.pack(torch.randn(2, 6, 4), torch.randn(2, 6, 4))
+    times = torch.tensor([0.0, 0.5, 2.0, 7.0])
+    solution = gd.solve(field, z, times, (graph,), solver="dopri8", rtol=1e-10, atol=1e-12)
+    for t, state in zip(times, solution.states, strict=True):
+        exact = F.cgnn_solution(field, z, graph, t)
+        torch.testing.assert_close(state, exact, rtol=1e-8, atol=1e-9)
+
+
+def test_cgnn_solution_serves_each_sample_and_stays_bounded():
+    field = F.CGNNField(4)
+    graphs = [weighted_graph(5, seed=seed).normalize("sym") for seed in range(2)]
+    z = field.pack(torch.randn(2, 5, 4))
+    together = F.cgnn_solution(field, z, Graph.batch(graphs), 3.0)
+    torch.testing.assert_close(together[1], F.cgnn_solution(field, z[1], graphs[1], 3.0))
+    times = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
+    apart = F.cgnn_solution(field, z[0].expand(2, 5, 8), graphs[0], times)
+    torch.testing.assert_close(apart[1], F.cgnn_solution(field, z[0], graphs[0], 3.0))
+    far = F.cgnn_solution(field, z, Graph.batch(graphs), 1e4)
+    rest = field(0.0, far, Graph.batch(graphs))
+    torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-9, rtol=0)
+    with pytest.raises(ValueError, match="symmetric"):
+        F.cgnn_solution(field, z[0], weighted_graph(5).normalize("rw"), 1.0)
+
+
+def dense_attention(field: F.GRANDField, x: torch.Tensor, graph: Graph) -> torch.Tensor:
+    """A(x) of GRAND as a matrix."""
+    keys, queries = (
+        layer(x).unflatten(-1, (field.heads, -1)) for layer in (field.key, field.query)
+    )
+    scores = torch.einsum("vhd,uhd->hvu", keys, queries) / keys.shape[-1] ** 0.5
+    linked = (graph.to_dense() != 0) | torch.eye(len(x), dtype=torch.bool)
+    return scores.masked_fill(~linked, -torch.inf).softmax(-1).mean(0)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_grand_equals_its_dense_formula(linear: bool):
+    graph = weighted_graph()
+    field = F.GRANDField(4, heads=2, attention_channels=3, linear=linear, source=True)
+    torch.nn.init.constant_(field.beta, 0.7)
+    x, start = torch.randn(6, 4), torch.randn(6, 4)
+    matrix = dense_attention(field, start if linear else x, graph)
+    velocity = field(0.0, torch.cat([x, start], -1), graph.normalize("sym"))
+    expected = matrix @ x - x + 0.7 * start
+    torch.testing.assert_close(field.unpack(velocity), expected)
+
+
+def test_linear_grand_is_a_matrix_exponential():
+    graph, x = weighted_graph(), torch.randn(6, 4)
+    field = F.GRANDField(4, linear=True)
+    generator = dense_attention(field, x, graph) - torch.eye(6)
+    moved = gd.Flow(field, rtol=1e-9, atol=1e-9)(field.pack(x), graph, t1=2.0)
+    expected = torch.matrix_exp(2 * generator) @ x
+    torch.testing.assert_close(field.unpack(moved), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_grand_obeys_the_maximum_principle():
+    graph, x = weighted_graph(), torch.randn(6, 4)
+    moved = gd.Flow(F.GRANDField(4))(x, graph, t1=50.0)
+    assert (moved.amax(0) <= x.amax(0) + 1e-3).all()
+    assert (moved.amin(0) >= x.amin(0) - 1e-3).all()
+
+
+def test_graphcon_is_the_oscillator_it_says():
+    graph, z = weighted_graph().normalize("sym"), torch.randn(6, 8)
+    coupling = F.GraphConvField([4, 4])
+    field = F.GraphCONField(coupling, frequency=2.0, damping=0.3, activation="tanh")
+    x, v = z.chunk(2, -1)
+    force = torch.tanh(coupling(0.0, x, graph)) - 2 * x - 0.3 * v
+    torch.testing.assert_close(field(0.0, z, graph), torch.cat([v, force], -1))
+    with pytest.raises(ValueError, match="0 or more, but are -1"):
+        F.GraphCONField(coupling, frequency=-1.0)
+
+
+def test_adaptive_attention_equals_its_dense_formula():
+    graph, h = weighted_graph(), torch.randn(6, 4)
+    field = F.AdaptiveField(4, 3)
+    queries = field.query(h) + 0.5 * field.depth
+    adjacency = (queries @ field.key(h).t() / 3**0.5).softmax(-1)
+    expected = torch.tanh(adjacency @ field.linear(h) + field.bias)
+    torch.testing.assert_close(field(0.5, h, graph), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_sparse_adaptive_attention_keeps_the_best(count: int, monkeypatch):
+    monkeypatch.setattr("graphode.fields.adaptive.CHUNK_ELEMENTS", 12)
+    h = torch.randn(2, 6, 4)
+    field = F.AdaptiveField(4, 3, neighbors=count)
+    scores = (field.query(h) + 0.5 * field.depth) @ field.key(h).mT / 3**0.5
+    kept = torch.full_like(scores, -torch.inf).scatter(-1, scores.topk(count)[1], 0.0)
+    expected = torch.tanh((scores + kept).softmax(-1) @ field.linear(h) + field.bias)
+    torch.testing.assert_close(field(0.5, h, weighted_graph()), expected)
+
+
+def test_graphs_of_a_batch_do_not_look_at_each_other():
+    graphs = [weighted_graph(n) for n in (2, 7)]
+    states = [torch.randn(n, 4, requires_grad=True) for n in (2, 7)]
+    for neighbors in (None, 4):  # more than the first graph has nodes
+        field = F.AdaptiveField(4, 3, neighbors=neighbors)
+        together = field(0.0, torch.cat(states), Graph.batch(graphs))
+        torch.testing.assert_close(together[:2], field(0.0, states[0], graphs[0]))
+        torch.testing.assert_close(together[2:], field(0.0, states[1], graphs[1]))
+        (to_second,) = torch.autograd.grad(together[:2].sum(), states[1])
+        assert torch.equal(to_second, torch.zeros_like(to_second))

@@ -1,0 +1,106 @@
+"""Flows under torch.compile; `test_compile.py` runs this in a process without type checks."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphode as gd
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_compiler"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, by torch
+]
+EXPLICIT = ["euler", "midpoint", "heun", "rk4", "rk4_38", "adams", "bosh3", "dopri5", "tsit5", "dopri8"]
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """No compiled code of one test serves another."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Field(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 3)
+
+    def forward(self, t: Tensor, h: Tensor, graph: Tensor) -> Tensor:
+        return self.second(torch.tanh(graph @ self.first(h))) * torch.cos(t)
+
+
+class Oscillator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.rand(2))
+
+    def forward(self, t: Tensor, h: Tensor, graph: Tensor) -> Tensor:
+        x, v = h.chunk(2, -1)
+        return torch.cat([v, -self.rate * (graph @ x)], -1)
+
+
+def outcome(flow: nn.Module, parameters: list[Tensor], *inputs: object) -> list[Tensor]:
+    """The final state, and the gradients of one scalar of it."""
+    h, graph = (x.detach().clone().requires_grad_() for x in inputs[:2])
+    final = flow(h, graph, *inputs[2:])
+    return [final, *torch.autograd.grad(final.sin().sum(), [h, graph, *parameters])]
+
+
+def assert_compiles(flow: gd.Flow, backend: str, *inputs: object) -> None:
+    compiled = torch.compile(flow, fullgraph=True, backend=backend)
+    parameters = list(flow.parameters())
+    expected = outcome(flow, parameters, *inputs)
+    found = outcome(compiled, parameters, *inputs)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", EXPLICIT)
+def test_fixed_step_flow_compiles_without_graph_breaks(solver: str):
+    flow = gd.Flow(Field(), solver=solver, num_steps=5)
+    assert_compiles(flow, "eager", torch.randn(4, 3), torch.randn(4, 4), 0.0, 1.0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_flow_has_the_gradients_of_the_eager_one(backend: str):
+    flow = gd.Flow(Field(), solver="midpoint", num_steps=1)
+    assert_compiles(flow, backend, torch.randn(4, 3), torch.randn(4, 4), 0.0, 1.0)
+
+
+def test_leapfrog_compiles():
+    flow = gd.Flow(Oscillator(), solver="leapfrog", num_steps=4)
+    assert_compiles(flow, "eager", torch.randn(3, 4), torch.randn(3, 3), 0.0, 1.0)
+
+
+def test_times_of_each_sample_compile():
+    flow = gd.Flow(Field(), solver="rk4", num_steps=3)
+    end = torch.tensor([1.0, 0.5, -0.3])
+    assert_compiles(flow, "aot_eager", torch.randn(3, 4, 3), torch.randn(4, 4), 0.0, end)
+
+
+def test_half_precision_compiles():
+    flow = gd.Flow(Field().bfloat16(), solver="rk4", num_steps=3)
+    h, graph = torch.randn(4, 3, dtype=torch.bfloat16), torch.randn(4, 4, dtype=torch.bfloat16)
+    compiled = torch.compile(flow, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(h, graph), flow(h, graph))
+
+
+def test_non_finite_values_do_not_break_a_compiled_flow():
+    """Checks that need a value on the host are left out."""
+    flow = gd.Flow(lambda t, h, graph: h**2, solver="euler", num_steps=40)
+    h = torch.full((2, 1), 1e300)
+    with pytest.raises(gd.SolveError):
+        flow(h)
+    compiled = torch.compile(flow, fullgraph=True, backend="eager")
+    assert not compiled(h).isfinite().any()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_steps": 3, "gradient": "adjoint"}])
+def test_flow_that_cannot_be_compiled_says_why(options: dict):
+    flow = gd.Flow(Field(), **options)
+    compiled = torch.compile(flow, backend="eager")
+    with pytest.raises(ValueError, match=r"Only a flow with `num_steps` and gradient='backprop'"):
+        compiled(torch.randn(4, 3), torch.randn(4, 4))

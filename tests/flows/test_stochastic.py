@@ -1,0 +1,189 @@
+"""Masks are functions of their key: they come back, and they are random enough."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphode as gd
+from graphode.flows.stochastic import SolveNoise, keyed_mask, mix, noise_of
+from tests.problems import ring_laplacian
+
+CPU = torch.device("cpu")
+GRADIENTS = ["backprop", "checkpoint", "adjoint", "checkpoint_adjoint"]
+
+
+class NoisyField(nn.Module):
+    """tanh(L dropout(h) W)."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.dropout = gd.Dropout(0.5, **options)
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.laplacian = ring_laplacian(6)
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return torch.tanh(self.laplacian @ (self.dropout(h) @ self.weight))
+
+
+def mask(*key: int | Tensor, rate: float = 0.5, shape: tuple[int, ...] = (300, 40)) -> Tensor:
+    return keyed_mask(mix(list(key)), rate, shape, torch.float64, CPU)
+
+
+def gradients_of(field: NoisyField, h: Tensor, **options: object) -> list[Tensor]:
+    with gd.stochastic(7, 3):
+        end = gd.Flow(field, **options)(h)
+    # Backward runs outside the context, as a training loop may.
+    return list(torch.autograd.grad(end.square().sum(), [h, field.weight]))
+
+
+def test_a_key_gives_one_mask_and_another_key_another():
+    assert torch.equal(mask(1, 2), mask(1, 2))
+    assert not torch.equal(mask(1, 2), mask(2, 1))
+    assert not torch.equal(mask(1, 2), mask(1, 3))
+
+
+def test_keys_on_the_device_give_the_masks_of_keys_on_the_host():
+    on_device = mask(torch.tensor(5), torch.tensor(-4), 2**63 + 11)
+    assert torch.equal(on_device, mask(5, -4, 2**63 + 11))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_masks_drop_at_their_rate_and_keep_the_mean(rate: float):
+    masks = torch.stack([mask(seed, rate=rate) for seed in range(50)])
+    deviation = math.sqrt(rate * (1 - rate) / masks.numel())
+    assert (masks == 0).double().mean().item() == pytest.approx(rate, abs=4 * deviation)
+    assert masks.max().item() == pytest.approx(1 / (1 - rate))
+
+
+def test_masks_of_neighbouring_keys_and_positions_are_uncorrelated():
+    signs = torch.stack([mask(0, step).flatten() - 1 for step in range(40)])
+    bound = 5 / math.sqrt(signs.shape[1])
+    between = (signs @ signs.T) / signs.shape[1] - torch.eye(40)
+    assert between.abs().max().item() < bound
+    for shift in (1, 2, 40):
+        along = (signs[:, shift:] * signs[:, :-shift]).mean(1)
+        assert along.abs().max().item() < bound
+    # Shifted copies of one another would show here.
+    shifted = (signs[:1, 1:] * signs[1:, :-1]).mean(1)
+    assert shifted.abs().max().item() < bound
+
+
+def test_a_seed_per_member_gives_each_member_its_lone_mask():
+    together = mask(torch.tensor([3, 8, 21]), 4)
+    assert together.shape == (3, 300, 40)
+    for index, seed in enumerate((3, 8, 21)):
+        assert torch.equal(together[index], mask(seed, 4))
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_masks_come_back_in_the_backward_pass(gradient: str):
+    field, h = NoisyField(), torch.randn(6, 3, requires_grad=True)
+    options = {"solver": "dopri5", "rtol": 1e-10, "atol": 1e-12}
+    expected = gradients_of(field, h, **options)
+    found = gradients_of(field, h, gradient=gradient, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("redraw", ["per_step", "per_eval"])
+@pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 11}, {"rtol": 1e-2}])
+def test_redrawn_masks_come_back_under_checkpoint(redraw: str, options: dict[str, object]):
+    field = NoisyField(redraw=redraw, force=True)
+    h = torch.randn(6, 3, requires_grad=True)
+    expected = gradients_of(field, h, **options)
+    found = gradients_of(field, h, gradient="checkpoint", **options)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_within_a_solve_the_mask_is_fixed_and_between_solves_it_is_not():
+    field, h = NoisyField(), torch.randn(6, 3)
+    flow = gd.Flow(field, solver="rk4", num_steps=4)
+    torch.manual_seed(0)
+    first, second = flow(h), flow(h)
+    torch.manual_seed(0)
+    assert torch.equal(flow(h), first)
+    assert not torch.equal(first, second)
+    with gd.stochastic(1, 5):
+        once = flow(h)
+    with gd.stochastic(1, 5):
+        assert torch.equal(flow(h), once)
+    with gd.stochastic(1, 6):
+        assert not torch.equal(flow(h), once)
+
+
+@pytest.mark.parametrize(("redraw", "expected"), [("per_solve", 1), ("per_step", 3)])
+def test_masks_are_redrawn_as_asked(redraw: str, expected: int):
+    patterns: set[tuple[bool, ...]] = set()
+    field = NoisyField(redraw=redraw)
+    field.dropout.register_forward_hook(
+        lambda module, inputs, output: patterns.add(tuple(output.ne(0).flatten().tolist()))
+    )
+    gd.Flow(field, solver="rk4", num_steps=3)(torch.randn(6, 3))
+    assert len(patterns) == expected
+
+
+def test_redrawing_at_every_evaluation_costs_an_adaptive_solver_dearly():
+    h = torch.randn(6, 3)
+    fixed = gd.Flow(NoisyField(), on_failure="status").solve(h, None, [0.0, 1.0])
+    redrawn = gd.Flow(NoisyField(redraw="per_eval", force=True), on_failure="status")
+    assert int(redrawn.solve(h, None, [0.0, 1.0]).stats.evaluations) > 3 * int(
+        fixed.stats.evaluations
+    )
+
+
+@pytest.mark.parametrize(
+    ("redraw", "options", "reason"),
+    [
+        ("per_eval", {}, "adaptive solver takes the redrawn masks for error"),
+        ("per_eval", {"num_steps": 2, "gradient": "adjoint"}, "an adjoint solves the field"),
+        ("per_step", {"gradient": "adjoint"}, "an adjoint solves the field"),
+    ],
+)
+def test_redrawing_where_it_breaks_a_promise_is_refused(redraw: str, options: dict, reason: str):
+    field = NoisyField(redraw=redraw)
+    with pytest.raises(ValueError, match=f"{reason}.*redraw='per_solve'.*force=True"):
+        gd.Flow(field, **options)(torch.randn(6, 3))
+    field.eval()
+    gd.Flow(field, **options)(torch.randn(6, 3))
+
+
+def test_named_samples_have_their_masks_wherever_they_stand():
+    field, h = NoisyField(), torch.randn(3, 6, 3)
+    flow = gd.Flow(field, solver="rk4", num_steps=2)
+    with gd.stochastic(0, 1, sample=torch.tensor([10, 11, 12])):
+        together = flow(h)
+    with gd.stochastic(0, 1, sample=torch.tensor([12])):
+        alone = flow(h[2:])
+    torch.testing.assert_close(together[2:], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_modules_have_masks_of_their_own_by_their_path():
+    field = gd.GraphConvField([4, 4, 4], dropout=0.5)
+    flow = gd.Flow(field)
+    assert [module.path for module in field.dropouts] == ["field.dropouts.0", "field.dropouts.1"]
+    h = torch.ones(5, 4)
+    with gd.stochastic(0), noise_of(SolveNoise()):
+        assert not torch.equal(field.dropouts[0](h), field.dropouts[1](h))
+    assert flow.field is field
+
+
+def test_edges_are_dropped_at_their_rate():
+    graph = gd.Graph.from_dense(torch.ones(60, 60))
+    with gd.stochastic(0):
+        dropped = gd.EdgeDropout(0.25)(graph)
+    kept = dropped.edge_weight.ne(0).double().mean().item()
+    assert kept == pytest.approx(0.75, abs=0.04)
+    assert gd.EdgeDropout(0.25).eval()(graph) is graph
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_rate_outside_its_range_is_refused(rate: float):
+    with pytest.raises(ValueError, match="at least 0 and below 1"):
+        gd.Dropout(rate)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_an_unknown_way_to_redraw_is_refused():
+    with pytest.raises(ValueError, match="Unknown `redraw` 'often'"):
+        gd.Dropout(0.5, redraw="often")
