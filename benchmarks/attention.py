@@ -95,9 +95,9 @@ def memory(device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in CASES:
         found[f"{name}_mib"] = {
-            side: in_fresh_process(
-                __file__, "--device", device, "--one-memory", f"{name}:{side}"
-            )["mib"]
+            side: in_fresh_process(__file__, "--device", device, "--one-memory", f"{name}:{side}")[
+                "mib"
+            ]
             for side in ("graphode", "pyg")
         }
         found[f"{name}_share_of_pyg"] = (

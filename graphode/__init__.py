@@ -74,6 +74,23 @@ from graphode.graphs import random_walks as random_walks
 from graphode.graphs import scaled_laplacian as scaled_laplacian
 from graphode.graphs import spectral_basis as spectral_basis
 from graphode.graphs import spectral_radius as spectral_radius
+from graphode.models import GADE as GADE
+from graphode.models import GAT as GAT
+from graphode.models import GCDE as GCDE
+from graphode.models import GCN as GCN
+from graphode.models import GDE as GDE
+from graphode.models import GMDE as GMDE
+from graphode.models import MLP as MLP
+from graphode.models import AttentionPool as AttentionPool
+from graphode.models import GlobalPool as GlobalPool
+from graphode.models import GraphConvEncoder as GraphConvEncoder
+from graphode.models import GraphConvReadout as GraphConvReadout
+from graphode.models import LinearEncoder as LinearEncoder
+from graphode.models import LinearReadout as LinearReadout
+from graphode.models import MLPField as MLPField
+from graphode.models import NeuralODE as NeuralODE
+from graphode.models import PooledReadout as PooledReadout
+from graphode.models import SparseFeatures as SparseFeatures
 
 try:
     __version__ = importlib.metadata.version("graphode")

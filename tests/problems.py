@@ -71,9 +71,7 @@ def wave(nodes: int = 5, t1: float = 1.0) -> Problem:
     laplacian = ring_laplacian(nodes)
     zero, one = torch.zeros_like(laplacian), torch.eye(nodes, dtype=torch.float64)
     generator = torch.cat([torch.cat([zero, one], 1), torch.cat([-laplacian, zero], 1)])
-    h0 = torch.rand(
-        nodes, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
+    h0 = torch.rand(nodes, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
     def exact(t: float) -> Tensor:
         flat = exponential(t * generator) @ torch.cat([h0[:, 0], h0[:, 1]])

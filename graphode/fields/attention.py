@@ -99,13 +99,12 @@ class AttentionField(nn.Module):
         flat = graph.flatten(h)
         graph = with_self_loops(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, self.channels)
-        left = self.source(flat)
-        values = left.unflatten(-1, (self.heads, -1))
+        values = self.source(flat).unflatten(-1, (self.heads, -1))
         if self.target is None:
             scores = self._first_scores(values, graph)
         else:
-            mix = torch.block_diag(*self.source_attention[:, :, None])
-            scores = gatv2_scores(left, self.target(flat), mix, graph, self.negative_slope)
+            shown = self.target(flat).unflatten(-1, (self.heads, -1))
+            scores = gatv2_scores(values, shown, self.source_attention, graph, self.negative_slope)
         out = attend(edge_softmax(scores, graph), values, graph)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:

@@ -1,7 +1,7 @@
 """Graph convolution, and the field made of it.
 
 Kipf, Welling (2017), "Semi-supervised classification with graph convolutional networks"; Poli et
-al. (2019), "Graph Neural Ordinary Differential Equations", equation (6).
+al. (2019), "Graph Neural Ordinary Differential Equations", equation (3).
 """
 
 import itertools

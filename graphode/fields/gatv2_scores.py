@@ -1,13 +1,20 @@
 """The scores of GATv2, edges × heads, without a tensor of size edges × channels.
 
-    e_uv = a · LeakyReLU(l_u + r_v)
+    e_uv = Σ_c a_c LeakyReLU(l_u + r_v)_c,    c over the channels of a head
 
-The nonlinearity inside the inner product needs every channel at every edge. So edges are visited
-in chunks, forward and again backward, and nothing is kept between.
+The nonlinearity inside the sum needs every channel at every edge. So edges are visited in chunks,
+forward and again backward, and nothing is kept between. Backward, with m = LeakyReLU′(l_u + r_v)
+and g the gradient of the scores, two sums suffice, over the edges that leave a node and over those
+that arrive:
+
+    S_u = Σ_{u→v} m g,  T_v = Σ_{u→v} m g    ⇒    ∂l = a S,  ∂r = a T,  ∂a = Σ_u l_u S_u + Σ_v r_v T_v
+
+since LeakyReLU(x) = m x.
 
 Brody, Alon, Yahav (2022), "How Attentive are Graph Attention Networks?".
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,39 +31,27 @@ CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 def gatv2_scores(
-    left: Float[Tensor, "nodes channels"],
-    right: Float[Tensor, "nodes channels"],
-    mix: Float[Tensor, "channels heads"],
+    left: Float[Tensor, "nodes heads channels"],
+    right: Float[Tensor, "nodes heads channels"],
+    attention: Float[Tensor, "heads channels"],
     graph: Graph,
     negative_slope: float,
 ) -> Float[Tensor, "edges heads"]:
-    """LeakyReLU(left[source] + right[target]) @ mix at every edge.
+    """Σ_c a_c LeakyReLU(left[source] + right[target])_c at every edge and head.
 
     Args:
         left: What the sources of edges show.
         right: What the targets of edges show.
-        mix: One column per head: the vector a on the channels of its head, zero elsewhere.
+        attention: The vector a of each head.
         graph: The edges.
         negative_slope: Of the LeakyReLU.
     """
     source, target = graph.edge_index
     traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if traced or forward_ad._current_level >= 0:
-        return _activated(left, right, source, target, negative_slope) @ mix
-    return _Scores.apply(left, right, mix, source, target, negative_slope)  # pyright: ignore[reportReturnType]
-
-
-def _activated(l: Tensor, r: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:  # noqa: E741
-    x = l.index_select(0, source) + r.index_select(0, target)
-    return functional.leaky_relu(x, slope)
-
-
-def _chunks(left: Tensor, source: Tensor, target: Tensor):
-    """The edges, a few at a time."""
-    elements = CHUNK_ELEMENTS.get(left.device.type, CHUNK_ELEMENTS["cuda"])
-    size = max(1, elements // max(1, left.shape[1]))
-    starts = range(0, len(source), size)
-    return zip(starts, source.split(size), target.split(size), strict=False)
+        x = left.index_select(0, source) + right.index_select(0, target)
+        return (functional.leaky_relu(x, negative_slope) * attention).sum(-1)
+    return _Scores.apply(left, right, attention, source, target, negative_slope)  # pyright: ignore[reportReturnType]
 
 
 class _Scores(torch.autograd.Function):
@@ -65,47 +60,65 @@ class _Scores(torch.autograd.Function):
         ctx: Any,
         left: Tensor,
         right: Tensor,
-        mix: Tensor,
+        attention: Tensor,
         source: Tensor,
         target: Tensor,
         slope: float,
     ):
-        ctx.save_for_backward(left, right, mix, source, target)
+        ctx.save_for_backward(left, right, attention, source, target)
         ctx.slope = slope
-        scores = left.new_empty(len(source), mix.shape[1])
-        for start, here, there in _chunks(left, source, target):
-            x = left.index_select(0, here).add_(right.index_select(0, there))
-            torch.mm(functional.leaky_relu_(x, slope), mix, out=scores[start : start + len(here)])
+        heads, width = attention.shape
+        left, right = left.reshape(len(left), -1), right.reshape(len(right), -1)
+        # Column k has the vector of head k on the channels of that head.
+        mix = torch.block_diag(*attention[:, :, None])
+        scores = left.new_empty(len(source), heads)
+        for start, x in _sums(left, right, source, target):
+            functional.leaky_relu_(x, slope)
+            torch.mm(x, mix, out=scores[start : start + len(x)])
         return scores
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
-        left, right, mix, source, target = ctx.saved_tensors
-        grad = grad_outputs[0]
-        if torch.is_grad_enabled():
-            # A second derivative is wanted: let autograd see the formulas, chunks and all.
-            return *_gradients(left, right, mix, source, target, ctx.slope, grad), *[None] * 3
-        with torch.no_grad():
-            return *_gradients(left, right, mix, source, target, ctx.slope, grad), *[None] * 3
+        left, right, attention, source, target = ctx.saved_tensors
+        # In a second derivative autograd follows these formulas, chunks and all.
+        tracked = torch.is_grad_enabled()
+        out_sum, in_sum = _slope_sums(
+            left, right, source, target, ctx.slope, grad_outputs[0], tracked
+        )
+        to_attention = (left * out_sum).sum(0) + (right * in_sum).sum(0)
+        return attention * out_sum, attention * in_sum, to_attention, None, None, None
 
 
-def _gradients(
+def _slope_sums(
     left: Tensor,
     right: Tensor,
-    mix: Tensor,
     source: Tensor,
     target: Tensor,
     slope: float,
     grad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    to_left, to_right, to_mix = (torch.zeros_like(x) for x in (left, right, mix))
-    for start, here, there in _chunks(left, source, target):
-        part = grad[start : start + len(here)]
-        activated = _activated(left, right, here, there, slope)
-        to_mix = to_mix + activated.t() @ part
-        # LeakyReLU keeps the sign, so its value tells its slope.
-        flat = slope + (1 - slope) * (activated.detach() > 0).to(grad.dtype)
-        pulled = (part @ mix.t()) * flat
-        to_left.index_add_(0, here, pulled)
-        to_right.index_add_(0, there, pulled)
-    return to_left, to_right, to_mix
+    tracked: bool,
+) -> tuple[Tensor, Tensor]:
+    """S and T: sums of LeakyReLU′(l_u + r_v) g over the edges that leave, and that arrive."""
+    heads, width = left.shape[1:]
+    flat_left, flat_right = left.reshape(len(left), -1), right.reshape(len(right), -1)
+    out_sum, in_sum = torch.zeros_like(flat_left), torch.zeros_like(flat_right)
+    if tracked:
+        flat_left, flat_right = flat_left.detach(), flat_right.detach()  # m is flat between kinks
+    for start, x in _sums(flat_left, flat_right, source, target):
+        here = slice(start, start + len(x))
+        part = grad[here, :, None].expand(-1, heads, width).reshape(x.shape)
+        part = torch.ops.aten.leaky_relu_backward(part, x, slope, False)
+        out_sum.index_add_(0, source[here], part)
+        in_sum.index_add_(0, target[here], part)
+    return out_sum.unflatten(1, (heads, width)), in_sum.unflatten(1, (heads, width))
+
+
+def _sums(
+    left: Tensor, right: Tensor, source: Tensor, target: Tensor
+) -> Iterator[tuple[int, Tensor]]:
+    """left[source] + right[target], a few edges at a time, and the number of the first."""
+    elements = CHUNK_ELEMENTS.get(left.device.type, CHUNK_ELEMENTS["cuda"])
+    size = max(1, elements // max(1, left.shape[1]))
+    for start in range(0, len(source), size):
+        x = left.index_select(0, source[start : start + size])
+        yield start, x.add_(right.index_select(0, target[start : start + size]))

@@ -1,5 +1,6 @@
 """A fixed-step flow as a CUDA graph: recorded once, forward and backward, then replayed."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,10 @@ class CapturedFlows:
         if key not in self.recordings:
             module = _Recordable(march, field, (graph, t0, t1)).train(training)
             sample = torch.randn_like(h).requires_grad_(h.requires_grad)
-            with torch.set_grad_enabled(torch.is_grad_enabled()):
+            with warnings.catch_warnings():
+                # Gradients are returned, not accumulated, while recording: the stream of the
+                # parameters' accumulators, which torch warns about, plays no part.
+                warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
                 recording = torch.cuda.make_graphed_callables(module, (sample,))
             # The graph is kept so that its identity, part of the key, is not reused.
             self.recordings[key] = ((graph, t0, t1), recording)

@@ -231,12 +231,14 @@ def _splitmix(state: Number) -> Number:
     """One round of splitmix64; 64-bit arithmetic that wraps, the same on host and device."""
     state = _add(state, 0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        state = _shifted_xor(state, shift)
-        if isinstance(state, Tensor):
-            state = state * _signed(factor, 64)
-        else:
-            state = (state * factor) & _WORD
+        state = _multiply(_shifted_xor(state, shift), factor)
     return _shifted_xor(state, 31)
+
+
+def _multiply(value: Number, factor: int) -> Number:
+    if isinstance(value, Tensor):
+        return value * _signed(factor, 64)
+    return (value * factor) & _WORD
 
 
 def _shifted_xor(value: Number, shift: int) -> Number:

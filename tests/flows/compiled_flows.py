@@ -12,7 +12,8 @@ pytestmark = [
     pytest.mark.usefixtures("fresh_compiler"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, by torch
 ]
-EXPLICIT = ["euler", "midpoint", "heun", "rk4", "rk4_38", "adams", "bosh3", "dopri5", "tsit5", "dopri8"]
+# One of each kind: a step of a Runge–Kutta method differs only in its numbers.
+EXPLICIT = ["euler", "rk4_38", "adams", "dopri5", "dopri8"]
 
 
 @pytest.fixture
@@ -60,7 +61,8 @@ def assert_compiles(flow: gd.Flow, backend: str, *inputs: object) -> None:
 
 @pytest.mark.parametrize("solver", EXPLICIT)
 def test_fixed_step_flow_compiles_without_graph_breaks(solver: str):
-    flow = gd.Flow(Field(), solver=solver, num_steps=5)
+    # adams has gathered its history after three steps.
+    flow = gd.Flow(Field(), solver=solver, num_steps=5 if solver == "adams" else 2)
     assert_compiles(flow, "eager", torch.randn(4, 3), torch.randn(4, 4), 0.0, 1.0)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import graphode as gd
+from graphode.flows.adaptive import AdaptiveSolve
 from tests.problems import heat
 
 ADAPTIVE = ["bosh3", "dopri5", "tsit5", "dopri8"]
@@ -54,16 +55,14 @@ def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(size, 3), times, rates
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(batches(), st.sampled_from(ADAPTIVE))
-def test_sample_of_a_batch_is_solved_as_if_alone(
-    batch: tuple[Tensor, Tensor, Tensor], solver: str
-):
+def test_sample_of_a_batch_is_solved_as_if_alone(batch: tuple[Tensor, Tensor, Tensor], solver: str):
     y0, times, rates = batch
     assert_each_sample_as_if_alone(y0, times, rates, solver=solver)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(batches(), st.sampled_from(["euler", "heun", "rk4", "rk4_38", "adams", "bosh3", "dopri8"]))
 def test_sample_of_a_batch_takes_its_own_fixed_steps(
     batch: tuple[Tensor, Tensor, Tensor], solver: str
@@ -259,3 +258,34 @@ def test_gradients_of_a_batch_are_those_of_its_samples(per_sample: bool):
     apart = torch.autograd.grad(total, (y0, times, rates))
     for a, b in zip(together, apart, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("solver", ADAPTIVE)
+def test_asking_the_host_rarely_changes_nothing(solver: str, monkeypatch: pytest.MonkeyPatch):
+    """On a GPU the loop runs on until the last sample can have arrived; here it is made to."""
+    rates, y0 = torch.tensor([[1.0], [30.0], [300.0], [0.1]]), torch.randn(4, 2)
+    times = torch.tensor([[0.0, 1.0], [0.0, 0.5], [1.0, 1.2], [0.0, -3.0]])
+    options = {"solver": solver, "batch_dims": 1, "dense": False, "on_failure": "status"}
+    asked = 0
+    run = AdaptiveSolve.run
+    plan = AdaptiveSolve._attempts_before_the_end
+
+    def run_on(self: AdaptiveSolve, *inputs: object) -> Tensor:
+        self.host_follows = False
+        return run(self, *inputs)
+
+    def count(self: AdaptiveSolve) -> int:
+        nonlocal asked
+        asked += 1
+        return plan(self)
+
+    with torch.no_grad():
+        followed = gd.solve(relaxation, y0, times, (rates,), **options)
+        monkeypatch.setattr(AdaptiveSolve, "run", run_on)
+        monkeypatch.setattr(AdaptiveSolve, "_attempts_before_the_end", count)
+        alone = gd.solve(relaxation, y0, times, (rates,), **options)
+    assert torch.equal(followed.states, alone.states)
+    assert torch.equal(followed.end_times, alone.end_times)
+    for name in ("evaluations", "accepted", "rejected"):
+        assert torch.equal(getattr(followed.stats, name), getattr(alone.stats, name))
+    assert 0 < asked < (followed.stats.accepted + followed.stats.rejected).max() / 2

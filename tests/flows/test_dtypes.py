@@ -42,7 +42,9 @@ def test_states_keep_their_dtype(solver: str, dtype: torch.dtype):
     )
 
 
-@pytest.mark.parametrize("times", [[0, 1], [0.0, 1.0], torch.tensor([0, 1]), torch.tensor([0.0, 1.0]).float()])
+@pytest.mark.parametrize(
+    "times", [[0, 1], [0.0, 1.0], torch.tensor([0, 1]), torch.tensor([0.0, 1.0]).float()]
+)
 def test_times_of_any_number_type_are_read_in_float64(times: object):
     solution = gd.solve(lambda t, y: -y, torch.ones(1), times, **{"rtol": 1e-9, "atol": 1e-9})
     assert solution.times.dtype == torch.float64
@@ -102,7 +104,9 @@ def test_adaptive_steps_do_not_stall_in_half_precision():
 
 @pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "adjoint"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_no_float64_leaks_into_the_graph_of_lower_precision_states(gradient: str, dtype: torch.dtype):
+def test_no_float64_leaks_into_the_graph_of_lower_precision_states(
+    gradient: str, dtype: torch.dtype
+):
     """Backward, too, the field works in the dtype of its states."""
     seen = set()
 
@@ -120,7 +124,13 @@ def test_no_float64_leaks_into_the_graph_of_lower_precision_states(gradient: str
     y0 = torch.randn(2, 3, dtype=dtype, requires_grad=True)
     times = torch.tensor([[0.0, 1.0], [0.0, 0.5]], requires_grad=True)
     solution = gd.solve(
-        lambda t, y: Watch.apply(y), y0, times, batch_dims=1, gradient=gradient, rtol=1e-2, atol=1e-2
+        lambda t, y: Watch.apply(y),
+        y0,
+        times,
+        batch_dims=1,
+        gradient=gradient,
+        rtol=1e-2,
+        atol=1e-2,
     )
     solution.states[-1].sum().backward()
     assert seen == {dtype}

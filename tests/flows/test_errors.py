@@ -38,7 +38,10 @@ ONE = torch.ones(1, dtype=torch.float64)
         ([0.0], r"at least two times.*has shape \[1\].*Put the start time in front"),
         ([], r"at least two times.*has shape \[0\]"),
         (torch.tensor(1.0), r"has shape \[\]"),
-        (torch.zeros(3, 2), r"must have shape \[time\] or \['time'\].*has shape \[3, 2\].*batch_dims"),
+        (
+            torch.zeros(3, 2),
+            r"must have shape \[time\] or \['time'\].*has shape \[3, 2\].*batch_dims",
+        ),
     ],
 )
 def test_times_that_cannot_be_served_are_refused(times: object, message: str):
@@ -67,7 +70,11 @@ def test_times_that_are_no_real_numbers_are_refused(times: object):
 @pytest.mark.parametrize(
     ("y0", "error", "message"),
     [
-        (torch.tensor([1, 2]), TypeError, r"floating-point dtype, but is torch.int64.*y0.float\(\)"),
+        (
+            torch.tensor([1, 2]),
+            TypeError,
+            r"floating-point dtype, but is torch.int64.*y0.float\(\)",
+        ),
         (torch.tensor([1j]), TypeError, r"floating-point dtype, but is torch.complex"),
         (torch.ones(0, 3), ValueError, r"must not be empty, but has shape \(0, 3\)"),
         (
@@ -202,7 +209,10 @@ FIXED = ["euler", "midpoint", "heun", "rk4", "rk4_38", "adams", "leapfrog", "imp
 @pytest.mark.parametrize("solver", FIXED)
 def test_fixed_step_solver_asks_for_its_steps(solver: str):
     """Never silently one step between two output times."""
-    with pytest.raises(ValueError, match=rf"Solver '{solver}' takes steps of fixed size.*`num_steps=`.*`step_size=`.*tsit5"):
+    with pytest.raises(
+        ValueError,
+        match=rf"Solver '{solver}' takes steps of fixed size.*`num_steps=`.*`step_size=`.*tsit5",
+    ):
         gd.solve(decay, ONE, [0.0, 1.0], solver=solver)
     with pytest.raises(ValueError, match=r"takes steps of fixed size"):
         gd.Flow(decay, solver=solver)
@@ -212,7 +222,9 @@ def test_fixed_step_solver_asks_for_its_steps(solver: str):
 def test_blow_up_says_where(solver: str):
     with pytest.raises(gd.SolveError, match="Step size underflow") as caught:
         gd.solve(blow_up, ONE, [0.0, 2.0], solver=solver)
-    found = re.search(r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value))
+    found = re.search(
+        r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value)
+    )
     assert found is not None
     t, step, component = (float(x) for x in found.groups())
     assert t == pytest.approx(1.0, abs=1e-3)
@@ -225,7 +237,9 @@ def test_blow_up_says_where(solver: str):
 def test_blow_up_with_fixed_steps_says_where(solver: str):
     with pytest.raises(gd.SolveError, match="Non-finite state") as caught:
         gd.solve(blow_up, ONE, [0.0, 3.0], solver=solver, num_steps=60)
-    found = re.search(r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value))
+    found = re.search(
+        r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value)
+    )
     assert found is not None
     t, step, component = (float(x) for x in found.groups())
     assert 0.9 < t < 2
@@ -258,9 +272,7 @@ def test_failure_becomes_a_status_on_request(num_steps: int | None):
     """… and the other samples are as right as if they were alone."""
     y0 = torch.tensor([[0.1], [2.0], [0.5]])
     options = {"solver": "dopri5", "num_steps": num_steps, "rtol": 1e-9, "atol": 1e-9}
-    solution = gd.solve(
-        blow_up, y0, [0.0, 0.2, 1.0], batch_dims=1, on_failure="status", **options
-    )
+    solution = gd.solve(blow_up, y0, [0.0, 0.2, 1.0], batch_dims=1, on_failure="status", **options)
     failed = gd.Status.STEP_UNDERFLOW if num_steps is None else gd.Status.NON_FINITE
     assert solution.status.tolist() == [gd.Status.SUCCESS, failed, gd.Status.SUCCESS]
     assert not solution.succeeded
@@ -320,11 +332,15 @@ def test_leapfrog_needs_position_and_velocity():
     options = {"solver": "leapfrog", "num_steps": 4}
     with pytest.raises(ValueError, match=r"even last dimension, but the state has shape \(3,\)"):
         gd.solve(decay, torch.ones(3), [0.0, 1.0], **options)
-    with pytest.raises(ValueError, match=r"returns \(velocity, acceleration\).*differs.*by up to 2"):
+    with pytest.raises(
+        ValueError, match=r"returns \(velocity, acceleration\).*differs.*by up to 2"
+    ):
         gd.solve(decay, torch.ones(4), [0.0, 1.0], **options)
+    y0 = torch.ones(4, requires_grad=True)
     with pytest.raises(ValueError, match=r"'leapfrog' cannot solve the adjoint.*checkpoint"):
-        y0 = torch.ones(4, requires_grad=True)
-        gd.solve(lambda t, y: torch.cat([y[2:], -y[:2]]), y0, [0.0, 1.0], gradient="adjoint", **options)
+        gd.solve(
+            lambda t, y: torch.cat([y[2:], -y[:2]]), y0, [0.0, 1.0], gradient="adjoint", **options
+        )
 
 
 def test_times_outside_the_solution_are_refused():
@@ -341,7 +357,9 @@ def test_ends_of_a_flow_are_checked():
     h = torch.ones(3, 2, 1)
     with pytest.raises(ValueError, match=r"`t0` and `t1` must be finite"):
         flow(h, None, 0.0, math.nan)
-    with pytest.raises(ValueError, match=r"`t1` must be a number or have one value per sample, shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"`t1` must be a number or have one value per sample, shape \(3,\)"
+    ):
         flow(h, None, 0.0, torch.ones(2))
 
 

@@ -9,6 +9,9 @@ from torch import Tensor
 import graphode as gd
 from tests.problems import Problem, gompertz, heat, kepler, oscillator, riccati
 
+# Thousands of steps: the type checks are left to the other files.
+pytestmark = pytest.mark.usefixtures("without_type_checks")
+
 ADAPTIVE = ["bosh3", "dopri5", "tsit5", "dopri8"]
 FIXED = [
     "euler",

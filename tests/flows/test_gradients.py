@@ -29,7 +29,7 @@ STEPS = {
     "collocation": 1,
 }
 # … but the adjoint of a method of low order is another method's gradient, and too far from it.
-ADJOINT_SOLVERS = ["tsit5", "dopri8", "rk4", "adams", "collocation"]
+ADJOINT_SOLVERS = ["dopri8", "rk4", "adams", "collocation"]
 
 
 def field(t: Tensor, y: Tensor, a: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def oscillating(t: Tensor, y: Tensor, a: Tensor) -> Tensor:
 def settings(solver: str, gradient: str) -> dict:
     steps = {} if solver in ("tsit5", "dopri8") else {"num_steps": STEPS.get(solver, 8)}
     if "adjoint" in gradient and solver == "rk4":
-        steps = {"num_steps": 30}
+        steps = {"num_steps": 20}
     method = gd.CheckpointAdjoint(resets=2) if gradient == "checkpoint_adjoint" else gradient
     return {"solver": solver, "gradient": method, **steps, **TIGHT}
 
@@ -54,7 +54,11 @@ def settings(solver: str, gradient: str) -> dict:
     ("solver", "gradient"),
     [
         *[(s, g) for s in ADJOINT_SOLVERS for g in GRADIENTS],
-        *[(s, g) for s in ("heun", "dopri5", "implicit_euler", "trapezoid") for g in EXACT],
+        *[
+            (s, g)
+            for s in ("tsit5", "heun", "dopri5", "implicit_euler", "trapezoid")
+            for g in EXACT
+        ],
     ],
 )
 def test_gradcheck_of_state_times_and_arguments(solver: str, gradient: str):
@@ -83,7 +87,7 @@ def test_gradcheck_of_leapfrog(gradient: str):
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
-@pytest.mark.parametrize("solver", ["tsit5", "rk4"])
+@pytest.mark.parametrize("solver", ["dopri8", "rk4"])
 def test_gradcheck_of_times_of_each_sample(solver: str, gradient: str):
     y0 = torch.randn(2, 1, requires_grad=True)
     a = torch.randn(1, 1, requires_grad=True)
@@ -97,7 +101,7 @@ def test_gradcheck_of_times_of_each_sample(solver: str, gradient: str):
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
-@pytest.mark.parametrize("solver", ["tsit5", "rk4"])
+@pytest.mark.parametrize("solver", ["dopri8", "rk4"])
 def test_gradcheck_of_a_flow_and_its_parameters(solver: str, gradient: str):
     class Field(nn.Module):
         def __init__(self) -> None:
@@ -120,7 +124,7 @@ def test_gradcheck_of_a_flow_and_its_parameters(solver: str, gradient: str):
     )
 
 
-@pytest.mark.parametrize("solver", ["tsit5", "dopri8", "rk4", "adams"])
+@pytest.mark.parametrize("solver", ["tsit5", "rk4", "adams"])
 def test_second_derivatives_work_in_backprop(solver: str):
     y0 = torch.randn(2, requires_grad=True)
     a = torch.randn(2, 2, requires_grad=True)
@@ -135,7 +139,9 @@ def test_second_derivatives_work_through_adaptive_steps():
     y0 = torch.randn(2, requires_grad=True)
     a = torch.randn(2, 2, requires_grad=True)
     assert gradgradcheck(
-        lambda y0, a: gd.solve(field, y0, [0.0, 0.5], (a,), **TIGHT).states[-1], (y0, a), atol=1e-4
+        lambda y0, a: gd.solve(field, y0, [0.0, 0.5], (a,), solver="dopri8", **TIGHT).states[-1],
+        (y0, a),
+        atol=1e-4,
     )
 
 
@@ -249,7 +255,9 @@ def test_time_gradient_is_the_velocity(gradient: str):
     (pulled,) = torch.autograd.grad(weight @ solution.states[-1], times)
     velocity = weight @ problem.f(times[-1], problem.exact(2.0))
     # The field does not depend on time: only the length of the span counts.
-    torch.testing.assert_close(pulled, torch.stack([-velocity, 0 * velocity, velocity]), atol=1e-8, rtol=0)
+    torch.testing.assert_close(
+        pulled, torch.stack([-velocity, 0 * velocity, velocity]), atol=1e-8, rtol=0
+    )
 
 
 @pytest.mark.parametrize("gradient", EXACT)
@@ -355,9 +363,17 @@ def test_field_keeps_its_parameters_however_it_holds_them(name: str, gradient: s
     leaves = [weight]
     if "module" in name or name == "method":
         inner = f.__self__ if name == "method" else f
-        leaves = list(inner.parameters()) if isinstance(inner, nn.Module) else [
-            next(cell.cell_contents for cell in f.__closure__ if isinstance(cell.cell_contents, nn.Module)).weight
-        ]
+        leaves = (
+            list(inner.parameters())
+            if isinstance(inner, nn.Module)
+            else [
+                next(
+                    cell.cell_contents
+                    for cell in f.__closure__
+                    if isinstance(cell.cell_contents, nn.Module)
+                ).weight
+            ]
+        )
     y0 = torch.randn(2, requires_grad=True)
     pulled = []
     for method in ("backprop", gradient):
@@ -481,7 +497,12 @@ def test_checkpoints_number_about_the_root_of_the_steps(length: int):
 def test_checkpoint_recomputes_each_step_once():
     y0 = torch.randn(2, requires_grad=True)
     solution = gd.solve(
-        lambda t, y: torch.sin(y), y0, [0.0, 1.0], solver="rk4", num_steps=100, gradient="checkpoint"
+        lambda t, y: torch.sin(y),
+        y0,
+        [0.0, 1.0],
+        solver="rk4",
+        num_steps=100,
+        gradient="checkpoint",
     )
     solution.states[-1].sum().backward()
     assert solution.stats.backward_evaluations == 400
@@ -515,14 +536,12 @@ def test_gradients_keep_the_dtype_of_their_tensor(gradient: str, dtype: torch.dt
     y0 = torch.randn(2, dtype=dtype, requires_grad=True)
     a = torch.randn(2, 2, dtype=dtype, requires_grad=True)
     times = torch.tensor([0.0, 0.5, 1.0], requires_grad=True)
-    solution = gd.solve(
-        field, y0, times, (a,), solver="rk4", num_steps=20, gradient=gradient
-    )
+    solution = gd.solve(field, y0, times, (a,), solver="rk4", num_steps=20, gradient=gradient)
     found = torch.autograd.grad(solution.states.sum(), (y0, times, a))
     double = [x.detach().double().requires_grad_() for x in (y0, times, a)]
     exact = gd.solve(field, double[0], double[1], (double[2],), **TIGHT)
     expected = torch.autograd.grad(exact.states.sum(), double)
     tolerance = 1e-4 if dtype == torch.float32 else 0.1
-    for a, b, like in zip(found, expected, (y0, times, a), strict=True):
-        assert a.dtype == like.dtype
-        torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance)
+    for ours, exactly, tensor in zip(found, expected, (y0, times, a), strict=True):
+        assert ours.dtype == tensor.dtype
+        torch.testing.assert_close(ours.double(), exactly, rtol=tolerance, atol=tolerance)

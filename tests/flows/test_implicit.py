@@ -39,7 +39,9 @@ def test_step_solves_its_equation(solver: str):
     rate = torch.tensor([-3.0, 0.5, 30.0])
     z = rate * 0.1
     expected = 1 / (1 - z) if solver == "implicit_euler" else (1 + z / 2) / (1 - z / 2)
-    solution = gd.solve(lambda t, y: rate * y, torch.ones(3), [0.0, 0.1], solver=solver, num_steps=1)
+    solution = gd.solve(
+        lambda t, y: rate * y, torch.ones(3), [0.0, 0.1], solver=solver, num_steps=1
+    )
     torch.testing.assert_close(solution.states[-1], expected, rtol=1e-11, atol=1e-12)
 
 
@@ -75,9 +77,7 @@ def test_unsolvable_equation_is_reported(solver: str):
     with pytest.raises(
         gd.SolveError, match=r"implicit equation was not solved.* t = 0 .*step size 4.*`num_steps`"
     ):
-        gd.solve(
-            lambda t, y: y**2 + 1, torch.ones(1), [0.0, 4.0], solver=solver, num_steps=1
-        )
+        gd.solve(lambda t, y: y**2 + 1, torch.ones(1), [0.0, 4.0], solver=solver, num_steps=1)
 
 
 @pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])

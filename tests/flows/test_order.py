@@ -1,6 +1,7 @@
 """Every solver, and every dense output, converges at the order it claims."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -120,11 +121,13 @@ def test_dense_output_has_its_published_order(
 @pytest.mark.parametrize("solver", ["adams", "leapfrog", "implicit_euler", "trapezoid"])
 def test_dense_output_is_as_accurate_as_the_steps(solver: str):
     problem = kepler(t1=1.0) if solver == "leapfrog" else gompertz(1.0)
-    counts = step_counts(16, 3) if solver == "adams" else step_counts(16, 2)
+    counts = step_counts(16, 3) if solver == "adams" else step_counts(8, 2)
     moment, errors = math.sqrt(0.3), []
     for num_steps in counts:
         with torch.no_grad():
-            solution = gd.solve(problem.f, problem.y0, [0.0, 1.0], solver=solver, num_steps=num_steps)
+            solution = gd.solve(
+                problem.f, problem.y0, [0.0, 1.0], solver=solver, num_steps=num_steps
+            )
         errors.append(problem.error(solution.at(moment), moment))
     assert slope(1 / np.array(counts), np.array(errors)) >= ORDERS[solver] - 0.5
 
@@ -170,8 +173,13 @@ def test_error_follows_the_tolerance(solver: str):
     for tolerance in (1e-4, 1e-6, 1e-8, 1e-10):
         with torch.no_grad():
             solution = gd.solve(
-                problem.f, problem.y0, [0.0, problem.t1], solver=solver, rtol=tolerance, atol=tolerance
+                problem.f,
+                problem.y0,
+                [0.0, problem.t1],
+                solver=solver,
+                rtol=tolerance,
+                atol=tolerance,
             )
         errors.append(problem.error(solution.states[-1]))
         assert errors[-1] < 1000 * tolerance
-    assert all(a > 5 * b for a, b in zip(errors[:-1], errors[1:], strict=True))
+    assert all(a > 5 * b for a, b in pairwise(errors))

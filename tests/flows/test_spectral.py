@@ -1,4 +1,4 @@
-"""The relaxed spectral objective: zero on solutions, differentiable, and enough to train a field."""
+"""The relaxed spectral objective: zero on solutions, differentiable, enough to train a field."""
 
 import math
 

@@ -1,0 +1,116 @@
+"""The tables of README.md and benchmarks/README.md, from the committed result files.
+
+python benchmarks/tabulate.py            print them
+python benchmarks/tabulate.py --write    put them between their markers
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+Row = tuple[str, str, str, str]
+
+
+def result(name: str) -> dict[str, Any]:
+    """A committed result."""
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def hardware(found: dict[str, Any]) -> str:
+    """Where and when a result was taken."""
+    machine = found["machine"]
+    name = machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']}"
+    return f"{name}, torch {machine['torch']}, {machine['date']}"
+
+
+def against(found: dict[str, Any], name: str) -> Row:
+    """Times beside the rival's."""
+    row = found["time"][name]
+    ours, theirs = f"{row['milliseconds']:.2f} ms", f"{row['rival_milliseconds']:.2f} ms"
+    return name, ours, theirs, f"{row['ratio']:.2f}"
+
+
+def markdown(header: Row, rows: list[Row]) -> str:
+    """A table."""
+    lines = [header, ("---", "---:", "---:", "---:"), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary() -> str:
+    """The table of README.md."""
+    cpu, gpu = result("flows-cpu"), result("flows-cuda")
+    rows = []
+    for label, found, name in (
+        ("`rk4_38`, one step, CPU", cpu, "rk4_38"),
+        ("`dopri5`, tolerances 1e-3 and 1e-4, CPU", cpu, "dopri5"),
+        ("`rk4_38`, one step, GPU, `capture=True`", gpu, "rk4_38_captured"),
+        ("`dopri5`, GPU", gpu, "dopri5"),
+    ):
+        _, ours, theirs, ratio = against(found, name)
+        rows.append((label, ours, theirs, ratio))
+    table = markdown(("", "graphode", "torchdiffeq", "ratio"), rows)
+    return f"{table}\n\n*CPU: {hardware(cpu)}. GPU: {hardware(gpu)}.*"
+
+
+def flows() -> str:
+    """The table of benchmarks/README.md."""
+    cpu, gpu = result("flows-cpu"), result("flows-cuda")
+    memory, on_gpu, counts = cpu["memory"], gpu["memory"], cpu["batch"]
+    cost = cpu["evaluations"]
+    rows: list[Row] = [
+        ("evaluations of dopri5 at equal error, geometric mean", "≤ 1.05 ×",
+         f"{cost['geometric_mean_ratio']:.2f} ×", "18 cases"),
+        ("… the worst case", "≤ 1.4 ×", f"{cost['largest_ratio']:.2f} ×", ""),
+        ("rk4_38, CPU, time", "≤ 0.9 ×", f"{cpu['time']['rk4_38']['ratio']:.2f} ×", ""),
+        ("dopri5, CPU, time", "≤ 0.8 ×", f"{cpu['time']['dopri5']['ratio']:.2f} ×", ""),
+        ("rk4_38, GPU, captured, time", "≤ 0.35 ×",
+         f"{gpu['time']['rk4_38_captured']['ratio']:.2f} ×", ""),
+        ("rk4_38, GPU, eager, time", "", f"{gpu['time']['rk4_38']['ratio']:.2f} ×", ""),
+        ("checkpoint over backprop, peak memory, CPU", "≤ 0.1 ×",
+         f"{memory['checkpoint_over_backprop']:.3f} ×",
+         f"{memory['checkpoint_1024_mib']:.0f} of {memory['backprop_1024_mib']:.0f} MiB"),
+        ("… GPU", "≤ 0.1 ×", f"{on_gpu['checkpoint_over_backprop']:.3f} ×",
+         f"{on_gpu['checkpoint_1024_mib']:.0f} of {on_gpu['backprop_1024_mib']:.0f} MiB"),
+        ("… gradients differ by (float64, relative)", "≤ 1e-10",
+         f"{memory['checkpoint_gradient_gap']:.0e}", ""),
+        ("adjoint, peak memory of 4096 over 64 steps, CPU", "≤ 1.1 ×",
+         f"{memory['adjoint_4096_over_64']:.2f} ×", f"{memory['adjoint_4096_mib']:.0f} MiB"),
+        ("… GPU", "≤ 1.1 ×", f"{on_gpu['adjoint_4096_over_64']:.2f} ×",
+         f"{on_gpu['adjoint_4096_mib']:.0f} MiB"),
+        ("64 samples, stiffness × 100: counts that differ from a lone solve", "0",
+         str(counts["samples_whose_counts_differ"]),
+         f"{counts['fewest_steps']} to {counts['most_steps']} steps"),
+    ]  # fmt: skip
+    table = markdown(("against torchdiffeq", "goal", "measured", ""), rows)
+    return f"{table}\n\n*CPU: {hardware(cpu)}. GPU: {hardware(gpu)}.*"
+
+
+TABLES = {"README.md": {"summary": summary}, "benchmarks/README.md": {"flows": flows}}
+
+
+def filled(text: str, tables: dict[str, Any]) -> str:
+    """`text` with every table put between its markers."""
+    for name, table in tables.items():
+        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
+        text = re.sub(pattern, lambda m, t=table: m[1] + t() + m[2], text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    """Print the tables, or write them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true")
+    write = parser.parse_args().write
+    for page, tables in TABLES.items():
+        path = ROOT / page
+        if write:
+            path.write_text(filled(path.read_text(), tables))
+        else:
+            print(*(table() for table in tables.values()), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Sparse features times a dense weight, as one sparse product.
+
+    y = X W,    ∂W = Xᵀ ∂y
+
+X is rectangular and constant. Weights or values of many members join: weights as columns of one
+product, values as blocks of one block-diagonal matrix. Compiled code goes through an operator that
+the tracer does not look into; all else through a function that `torch.func` can transform.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphode.graphs.derivatives import Sparsity
+
+
+def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
+    """X W for every member.
+
+    Shapes:
+        - **values:** `[*members, entries]`, in the order of the rows of X.
+        - **weight:** `[*members, features, channels]`
+        - **output:** `[*members, nodes, channels]`; members of either broadcast.
+    """
+    *lead, features, channels = weight.shape
+    rows = places.crow.numel() - 1
+    if values.ndim == 1:
+        columns = weight.movedim(-2, 0).reshape(features, math.prod(lead) * channels)
+        product = _multiplied(values, columns, *places)
+        return product.reshape(rows, *lead, channels).movedim(0, -2)
+    members = torch.broadcast_shapes(values.shape[:-1], weight.shape[:-2])
+    blocks = _blocks(places, math.prod(members))
+    values = values.expand(*members, -1).reshape(-1)
+    weight = weight.expand(*members, -1, -1).reshape(-1, channels)
+    return _multiplied(values, weight, *blocks).reshape(*members, rows, channels)
+
+
+def _blocks(places: Sparsity, count: int) -> Sparsity:
+    """The block-diagonal pattern of `count` copies."""
+    rows, columns, entries = (n.numel() for n in (places.crow, places.crow_t, places.col))
+    index = places.col.dtype
+    if count * max(rows, columns, entries) >= torch.iinfo(torch.int32).max:
+        index = torch.int64
+    block = torch.arange(count, device=places.col.device)[:, None]
+
+    def starts(crow: Tensor) -> Tensor:
+        end = crow.new_full((1,), count * entries, dtype=torch.int64)
+        return torch.cat([(crow[:-1] + block * entries).flatten(), end]).to(index)
+
+    def shifted(position: Tensor, by: int) -> Tensor:
+        return (position + block * by).flatten().to(index)
+
+    return Sparsity(
+        starts(places.crow),
+        shifted(places.col, columns - 1),
+        starts(places.crow_t),
+        shifted(places.col_t, rows - 1),
+        shifted(places.order, entries),
+        shifted(places.inverse, entries),
+    )
+
+
+def _multiplied(values: Tensor, weight: Tensor, *places: Tensor) -> Tensor:
+    if torch.compiler.is_compiling():
+        return _compiled(values, weight, *places)
+    return _Product.apply(values, weight, *places)  # pyright: ignore[reportReturnType]
+
+
+def _multiply(values: Tensor, weight: Tensor, crow: Tensor, col: Tensor) -> Tensor:
+    """The kernel; see `graphs.kernels` for why which."""
+    rows = crow.numel() - 1
+    if values.numel() == 0 or weight.numel() == 0:
+        return weight.new_zeros(rows, weight.shape[1])
+    weight = weight.contiguous()
+    if weight.device.type == "cpu" and weight.dtype != torch.float64:
+        # Positional: scale_grad_by_freq, mode "sum", sparse, weights, include_last_offset.
+        bag = torch.ops.aten._embedding_bag_forward_only
+        return bag(weight, col, crow, False, 0, False, values, True)[0]
+    size = (rows, weight.shape[0])
+    matrix = torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+    if weight.device.type == "cpu":
+        return torch.ops.aten._sparse_mm_reduce_impl(matrix, weight, "sum")[0]
+    with torch.autocast(weight.device.type, enabled=False):
+        return torch.mm(matrix, weight)
+
+
+def _transposed(values: Tensor, places: list[Tensor]) -> tuple[Tensor, ...]:
+    """Values and places of Xᵀ."""
+    sparsity = Sparsity(*places)
+    return values.index_select(0, sparsity.order), *sparsity.transposed
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(values: Tensor, weight: Tensor, *places: Tensor):
+        return _multiply(values, weight, *places[:2])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
+        values, _, *places = inputs
+        ctx.save_for_backward(values, *places)
+        ctx.save_for_forward(values, *places)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        values, *places = ctx.saved_tensors
+        values_t, *places_t = _transposed(values, places)
+        return None, _multiplied(values_t, grad_outputs[0], *places_t), *[None] * len(places)
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Tensor | None):
+        values, *places = ctx.saved_tensors
+        assert grad_inputs[1] is not None
+        return _multiplied(values, grad_inputs[1], *places)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        values, weight = (
+            x if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(args[:2], in_dims[:2], strict=True)
+        )
+        return feature_product(values, weight, Sparsity(*args[2:])), 0
+
+
+@torch.library.custom_op("graphode::feature_product", mutates_args=())
+def _compiled(
+    values: Tensor,
+    weight: Tensor,
+    crow: Tensor,
+    col: Tensor,
+    crow_t: Tensor,
+    col_t: Tensor,
+    order: Tensor,
+    inverse: Tensor,
+) -> Tensor:
+    return _multiply(values, weight, crow, col)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    values, _, *places = inputs
+    ctx.save_for_backward(values, *places)
+
+
+def _backward(ctx: Any, grad: Tensor):
+    values, *places = ctx.saved_tensors
+    values_t, *places_t = _transposed(values, places)
+    return None, _compiled(values_t, grad, *places_t), *[None] * len(places)
+
+
+_compiled.register_fake(
+    lambda values, weight, crow, *places: weight.new_empty(crow.shape[0] - 1, weight.shape[1])
+)
+_compiled.register_autograd(_backward, setup_context=_save)
