@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 
@@ -28,6 +29,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("graphode")
 
 
+# Small tensors gain nothing from threads, which wait for each other on a busy machine.
+torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def float64_and_seed() -> Iterator[None]:
     """Make float64 the default type and every test's randomness its own."""
@@ -36,6 +41,18 @@ def float64_and_seed() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def without_type_checks() -> Iterator[None]:
+    """Switch off the checks added in tests.
+
+    For what they make slow (thousands of steps), what torch cannot trace, and errors of ours that
+    they would anticipate.
+    """
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

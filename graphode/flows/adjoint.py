@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from graphode.flows.evaluation import Evaluation
-from graphode.flows.gradients import Adjoint, CheckpointAdjoint
+from graphode.flows.gradients import Adjoint, CheckpointAdjoint, refuse_second_derivatives
 from graphode.flows.integrate import Result, Settings, integrate
 from graphode.flows.layout import Layout
 from graphode.flows.problem import Problem
@@ -173,8 +172,8 @@ class _AdjointFunction(torch.autograd.Function):
         return states
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        refuse_second_derivatives("a solve with an adjoint", "gradient='backprop'")
         states, times, *_ = ctx.saved_tensors
         to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], states, times)
         return None, to_y0, to_times, *to_tensors

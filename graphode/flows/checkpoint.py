@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.fixed import Grid, RecordedGrid, march
+from graphode.flows.gradients import refuse_second_derivatives
 from graphode.flows.integrate import Result, Settings, integrate, uniform_grid
 from graphode.flows.outputs import Outputs
 from graphode.flows.problem import Problem
@@ -156,8 +156,8 @@ class _Checkpointed(torch.autograd.Function):
         return solve.forward()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        refuse_second_derivatives("a solve with checkpoints", "gradient='backprop'")
         times, *_ = ctx.saved_tensors
         to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], times)
         return None, to_y0, to_times, *to_tensors

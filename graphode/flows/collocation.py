@@ -110,20 +110,13 @@ class Collocation(Method):
     ) -> Tensor:
         """The node values with their derivatives."""
         scale = f.layout.scale(dt)
-        point = values.detach().requires_grad_()
-        image = y + scale * self._integrate(first, self._derivatives(f, t, dt, point))
 
-        def transposed(v: Tensor) -> Tensor:
-            (back,) = torch.autograd.grad(
-                image, point, v, retain_graph=True, materialize_grads=True
-            )
-            return v - back
+        def residual(values: Tensor) -> Tensor:
+            return values - y - scale * self._integrate(first, self._derivatives(f, t, dt, values))
 
         tolerance = solution_tolerance(f.layout.dtype)
         return implicit_value(
-            values - image,
-            values,
-            lambda g: gmres(transposed, g, f.layout, tolerance=tolerance),
+            residual, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)
         )
 
 

@@ -117,10 +117,9 @@ class SolveAgain:
         grid = np.where((grid - end) * direction > 0, end, grid)
         before = ((grid - host) * direction <= 0).sum(axis=0).clip(min=1) - 1
         start = torch.from_numpy(grid[before, np.arange(grid.shape[1])]).to(times.device)
-        flat = self.states.reshape(len(grid), -1, *layout.shape[layout.batch_dims :])
-        index = torch.from_numpy(before).to(times.device)
-        samples = torch.arange(flat.shape[1], device=times.device)
-        state = flat[index, samples].reshape(layout.shape)
+        index = torch.from_numpy(before).to(times.device).reshape(layout.batch_shape)
+        index = layout.spread(index).expand(layout.shape)
+        state = self.states.gather(0, index[None])[0]
         span = np.abs(self.problem.host[-1] - self.problem.host[0])
         part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / span
         start = start.to(times.dtype).reshape(times.shape)

@@ -1,7 +1,7 @@
 """Events: zero crossings of g(t, y), located on the dense output of a step.
 
 A crossing is found by the sign of g at both ends of a step, bracketed by regula falsi (Illinois)
-with some bisection, and made differentiable by the implicit function theorem: with g(t*, y(t*)) = 0,
+with some bisection, and made differentiable by the implicit function theorem. With g(t*, y*) = 0,
 
     dt* = − dg / (∂g/∂t + ∂g/∂y · y′),
 

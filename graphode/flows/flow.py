@@ -15,7 +15,7 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event
 from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
-from graphode.flows.layout import Layout, Time
+from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.method import Method
 from graphode.flows.problem import (
     Problem,
@@ -33,7 +33,8 @@ class Flow(nn.Module):
     """φ: the state at t0 moved to t1 along dh/dt = field(t, h, graph).
 
     Every dimension before `[nodes, channels]` is batch: each sample has its own times, steps and
-    error norm, and does not notice the others.
+    error norm, and does not notice the others. So has every graph of a batch of graphs whose
+    states lie one after the other in the dimension of nodes.
 
     Args:
         field: `field(t, h, graph) -> dh`, of the shape of `h`. A module's parameters are the
@@ -46,7 +47,7 @@ class Flow(nn.Module):
 
     Shapes:
         - **h:** `[*batch, nodes, channels]`; the result has the same shape.
-        - **t0, t1:** floats, or `[*batch]`.
+        - **t0, t1:** floats, or `[*batch]` (`[*batch, graphs]` for a ragged batch of graphs).
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Flow(nn.Module):
             return self.captured(self._march, self.field, h, graph, t0, t1)
         if _traced(h):
             return self._march(h, graph, t0, t1)
-        layout = self._layout(h)
+        layout = self._layout(h, graph)
         if not isinstance(t0, Tensor) and not isinstance(t1, Tensor) and t0 == t1:
             return h
         times = _interval(t0, t1, layout)
@@ -122,7 +123,7 @@ class Flow(nn.Module):
         dense: bool = True,
     ) -> Solution:
         """The states at `times`, with cost, status and dense output; see `graphode.solve`."""
-        layout = self._layout(h)
+        layout = self._layout(h, graph)
         moments = read_times(times, layout)
         host = check_times(moments, layout)
         problem = Problem(self.field, self._args(graph), h, moments, host, layout)
@@ -131,7 +132,7 @@ class Flow(nn.Module):
     def _args(self, graph: Any) -> tuple[Any, ...]:
         return (graph,)
 
-    def _layout(self, h: Tensor) -> Layout:
+    def _layout(self, h: Tensor, graph: Any) -> Layout:
         check_state(h, 0)
         if h.ndim < 2:
             raise ValueError(
@@ -139,7 +140,7 @@ class Flow(nn.Module):
                 f"Add a channel dimension with `h[..., None]`, or use `graphode.solve`."
             )
         check_finite(h)
-        return Layout.of(h, h.ndim - 2)
+        return _layout_of(h, graph)
 
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
         """A fixed-step solve that never asks the host: what can be compiled and captured."""
@@ -150,7 +151,7 @@ class Flow(nn.Module):
                 f"captured, but this one has num_steps={options.num_steps} and "
                 f"gradient={options.gradient!r}. Call it in eager mode, or change these."
             )
-        layout = Layout.of(h, h.ndim - 2)
+        layout = _layout_of(h, graph)
         f = Evaluation(self.field, self._args(graph), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))
         grid = UniformGrid(start, end, options.num_steps)
@@ -168,6 +169,18 @@ class Flow(nn.Module):
             shown.append(f"rtol={self.options.rtol:g}, atol={self.options.atol:g}")
         shown.append(f"gradient={self.options.gradient!r}")
         return ", ".join(shown)
+
+
+def _layout_of(h: Tensor, graph: Any) -> Layout:
+    """Every leading dimension is batch, and so is every graph of a ragged batch of graphs.
+
+    Of the graph only its blocks are asked for: how many, and whose each node is.
+    """
+    if getattr(graph, "num_graphs", 1) > 1 and graph.num_nodes == h.shape[-2]:
+        return SegmentedLayout(
+            h.shape, h.ndim - 1, h.dtype, h.device, graph.node_graph, tuple(graph.sizes)
+        )
+    return Layout.of(h, h.ndim - 2)
 
 
 def _traced(h: Tensor) -> bool:

@@ -8,6 +8,8 @@ checkpoint_adjoint  the adjoint, with the state reset at stored points
 
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Backprop:
@@ -75,3 +77,12 @@ def find_gradient(gradient: str | Gradient) -> Gradient:
             f"Unknown gradient {gradient!r}. Choose one of: {', '.join(sorted(GRADIENTS))}."
         )
     return GRADIENTS[gradient]
+
+
+def refuse_second_derivatives(of: str, remedy: str) -> None:
+    """Raise where a backward pass is recorded; its result would pass for a constant."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            f"Second derivatives of {of} are not available, but `create_graph=True` asks for them. "
+            f"Use {remedy}."
+        )

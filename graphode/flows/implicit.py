@@ -45,36 +45,29 @@ class ImplicitOneStep(Method):
 
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Solve for the new state."""
+        if torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                "Implicit solvers differentiate the field, which `torch.inference_mode()` forbids. "
+                "Use `torch.no_grad()`."
+            )
         layout = f.layout
         scale = layout.scale(dt)
         base = y if self.weight == 1 else y + (1 - self.weight) * scale * carry[0]
         gain = self.weight * scale
 
         def residual(z: Tensor) -> Tensor:
-            return z - base.detach() - _detach(gain) * f(t + dt, z)
+            return z - base - gain * f(t + dt, z)
 
         with torch.no_grad():
             solution, failed = newton(residual, y.detach(), layout)
         if not torch.is_grad_enabled():
             derivative = () if self.weight == 1 else (f(t + dt, solution),)
             return Step(t, dt, y, solution, (), derivative, failed)
-        point = solution.detach().requires_grad_()
-        slope = f(t + dt, point)
-
-        def transposed(v: Tensor) -> Tensor:
-            (back,) = torch.autograd.grad(
-                slope, point, v * _detach(gain), retain_graph=True, materialize_grads=True
-            )
-            return v - back
-
         tolerance = solution_tolerance(layout.dtype)
         y1 = implicit_value(
-            solution - base - gain * slope,
-            solution,
-            lambda g: gmres(transposed, g, layout, tolerance=tolerance),
+            residual, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)
         )
-        # The derivative at y1 as a function of y1, not of the detached point; a sample of zero span
-        # has no use for it.
+        # f(t⁺, y1) by the equation saves evaluating it; a sample of zero span has no use for it.
         divisor = torch.where(gain == 0, 1.0, gain) if isinstance(gain, Tensor) else gain
         derivative = () if self.weight == 1 else ((y1 - base) / divisor,)
         return Step(t, dt, y, y1, (), derivative, failed)
@@ -119,7 +112,3 @@ def _linearize(residual: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor,
         dual = torch.zeros_like(value, requires_grad=True)
         (pulled,) = torch.autograd.grad(value, point, dual, create_graph=True)
     return value.detach(), lambda v: torch.autograd.grad(pulled, dual, v, retain_graph=True)[0]
-
-
-def _detach(value: Time) -> Time:
-    return value.detach() if isinstance(value, Tensor) else value

@@ -8,33 +8,42 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from graphode.flows.gradients import refuse_second_derivatives
+from graphode.flows.krylov import Operator
 
 
 class _ImplicitFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, residual: Tensor, solution: Tensor, solve_transposed: Callable[[Tensor], Tensor]
+        ctx: Any, value: Tensor, point: Tensor, solve: Callable[[Operator, Tensor], Tensor]
     ) -> Tensor:
-        ctx.solve_transposed = solve_transposed
-        return solution.clone()
+        ctx.value, ctx.point, ctx.solve = value, point, solve
+        return point.detach().clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return -ctx.solve_transposed(grad_outputs[0]), None, None
+        refuse_second_derivatives("an implicit equation", "an explicit solver")
+
+        def transposed(v: Tensor) -> Tensor:
+            return torch.autograd.grad(ctx.value, ctx.point, v, retain_graph=True)[0]
+
+        return -ctx.solve(transposed, grad_outputs[0]), None, None
 
 
 def implicit_value(
-    residual: Tensor, solution: Tensor, solve_transposed: Callable[[Tensor], Tensor]
+    residual: Callable[[Tensor], Tensor],
+    solution: Tensor,
+    solve: Callable[[Operator, Tensor], Tensor],
 ) -> Tensor:
-    """`solution`, with the derivatives that `residual` (its value is about 0) implies.
+    """`solution` of residual(z) = 0, with the derivatives that the equation implies.
 
     Args:
-        residual: r at the solution, carrying gradients to all it depends on but the solution.
-        solution: z with r(z, θ) = 0, detached.
-        solve_transposed: v ↦ (∂r/∂z)⁻ᵀ v.
+        residual: r, carrying gradients to all it depends on.
+        solution: z.
+        solve: A, b ↦ A⁻¹ b for a linear map A.
     """
-    value = _ImplicitFunction.apply(residual, solution, solve_transposed)
+    point = solution.detach().requires_grad_()
+    value = _ImplicitFunction.apply(residual(point), point, solve)
     assert isinstance(value, Tensor)
     return value

@@ -176,7 +176,7 @@ def _first_failure(
             status = torch.where(failed[0], int(Status.NOT_CONVERGED), status)
         if bool((status != 0).any()):
             t, dt = (torch.as_tensor(x).expand(status.shape) for x in grid[index])
-            return describe_failure(status, t, dt, before, problem.layout.batch_dims)
+            return describe_failure(status, t, dt, before, problem.layout)
     return "The solve failed once and succeeded when taken again: the field is not a function."
 
 
@@ -225,9 +225,7 @@ def _adaptive(
     loop.evaluations = loop.running.long() * f.calls
     y = loop.run(y0, carry)
     if settings.raise_on_failure and bool((loop.status > Status.EVENT).any()):
-        raise SolveError(
-            describe_failure(loop.status, loop.t, loop.dt, y, problem.layout.batch_dims)
-        )
+        raise SolveError(describe_failure(loop.status, loop.t, loop.dt, y, problem.layout))
     stats = Stats(
         evaluations=loop.evaluations,
         accepted=loop.accepted,

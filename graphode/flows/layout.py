@@ -94,3 +94,45 @@ class Layout:
     def dot(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner product per sample, `[*batch]`."""
         return (x * y).sum(dim=self.system_dims) if self.system_dims else x * y
+
+    def sample(self, y: Tensor, index: int) -> Tensor:
+        """The state of one sample, samples counted through all batch dimensions."""
+        return y.reshape(-1, *y.shape[self.batch_dims :])[index]
+
+
+@dataclass(frozen=True)
+class SegmentedLayout(Layout):
+    """Samples that share the dimension of nodes, one block after another: `[..., nodes, channels]`.
+
+    Attributes:
+        owner: The sample each node belongs to, `[nodes]`.
+        sizes: The number of nodes of each sample.
+    """
+
+    owner: Tensor
+    sizes: tuple[int, ...]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading dimensions, then one value per block."""
+        return torch.Size([*self.shape[:-2], len(self.sizes)])
+
+    def spread(self, value: Tensor) -> Tensor:
+        """Line values `[..., *batch]` up with states: every node takes its sample's."""
+        return value.index_select(-1, self.owner)[..., None]
+
+    def rms(self, x: Tensor) -> Tensor:
+        """Root mean square over each sample's components."""
+        counts = torch.tensor(self.sizes, dtype=x.dtype, device=x.device) * self.shape[-1]
+        return (self.dot(x, x) / counts.clamp(min=1)).sqrt()
+
+    def dot(self, x: Tensor, y: Tensor) -> Tensor:
+        """Inner product per sample."""
+        by_node = (x * y).sum(-1)
+        total = by_node.new_zeros(*by_node.shape[:-1], len(self.sizes))
+        return total.index_add(-1, self.owner, by_node)
+
+    def sample(self, y: Tensor, index: int) -> Tensor:
+        """The state of one sample, samples counted through all batch dimensions."""
+        lead, block = divmod(index, len(self.sizes))
+        return y.reshape(-1, *y.shape[-2:])[lead][self.owner == block]

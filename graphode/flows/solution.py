@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphode.flows.layout import Layout
+
 
 class Status(IntEnum):
     """How a sample's solve ended."""
@@ -99,13 +101,13 @@ class Solution:
 
 
 def describe_failure(
-    status: Tensor, times: Tensor, steps: Tensor, y: Tensor, batch_dims: int
+    status: Tensor, times: Tensor, steps: Tensor, y: Tensor, layout: Layout
 ) -> str:
     """Which sample failed, when, at what step size, its largest component, and what to try."""
     failed = (status > Status.EVENT).reshape(-1)
     index = int(failed.nonzero()[0])
     code = Status(int(status.reshape(-1)[index]))
-    system = y.detach().reshape((-1, *y.shape[batch_dims:]))[index]
+    system = layout.sample(y.detach(), index)
     magnitude = system.abs().reshape(-1)
     component = int(torch.where(magnitude.isnan(), torch.inf, magnitude).argmax())
     position = tuple(int(i) for i in torch.unravel_index(torch.tensor(component), system.shape))
@@ -115,7 +117,7 @@ def describe_failure(
         f"{steps.reshape(-1)[index].abs().item():.3g}; largest component "
         f"{system.reshape(-1)[component].item():.4g} at {position}"
     )
-    return f"{_WHAT[code]}: {who if batch_dims else 'the solve stopped'} {where}. {_REMEDY[code]}"
+    return f"{_WHAT[code]}: {who if layout.batch_dims else 'the solve stopped'} {where}. {_REMEDY[code]}"
 
 
 _WHAT = {

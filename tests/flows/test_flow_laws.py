@@ -303,3 +303,13 @@ def test_every_controller_holds_the_tolerance(control: gd.StepControl):
     )
     assert problem.error(solution.states[-1]) < 1e-6
     assert solution.stats.rejected <= 0.3 * solution.stats.accepted
+
+
+@pytest.mark.parametrize("solver", [*ADAPTIVE, "rk4", "adams", "leapfrog", "collocation"])
+def test_inference_mode_changes_nothing(solver: str):
+    problem = problem_for(solver)
+    expected = gd.solve(problem.f, problem.y0, [0.0, 0.4, 1.0], **settings_for(solver))
+    with torch.inference_mode():
+        found = gd.solve(problem.f, problem.y0, [0.0, 0.4, 1.0], **settings_for(solver))
+        torch.testing.assert_close(found.at(0.7), expected.at(0.7), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.states, expected.states, rtol=0, atol=1e-12)

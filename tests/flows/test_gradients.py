@@ -145,6 +145,29 @@ def test_second_derivatives_work_through_adaptive_steps():
     )
 
 
+@pytest.mark.parametrize(
+    ("solver", "gradient", "remedy"),
+    [
+        ("implicit_euler", "backprop", "an explicit solver"),
+        ("trapezoid", "backprop", "an explicit solver"),
+        ("collocation", "backprop", "an explicit solver"),
+        ("rk4", "checkpoint", "gradient='backprop'"),
+        ("rk4", "adjoint", "gradient='backprop'"),
+    ],
+)
+def test_second_derivatives_are_refused_where_they_would_be_wrong(
+    solver: str, gradient: str, remedy: str
+):
+    y0 = torch.randn(2, requires_grad=True)
+    solution = gd.solve(
+        field, y0, [0.0, 1.0], (torch.eye(2),), solver=solver, num_steps=3, gradient=gradient
+    )
+    total = solution.states[-1].sum()
+    with pytest.raises(RuntimeError, match=rf"Second derivatives of .* Use {remedy}"):
+        torch.autograd.grad(total, y0, create_graph=True)
+    assert torch.autograd.grad(total, y0)[0].isfinite().all()
+
+
 def all_gradients(
     gradient: object, solver: str, f: Callable[..., Tensor] = field, **options: object
 ) -> tuple[Tensor, ...]:

@@ -135,3 +135,15 @@ def test_gmres_gives_up_a_broken_sample_and_solves_the_other():
     right = torch.ones(2, 3)
     found = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
     torch.testing.assert_close(found[0], torch.full((3,), 0.5))
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_inference_mode_is_refused_with_the_remedy(solver: str):
+    problem = logistic()
+    with (
+        torch.inference_mode(),
+        pytest.raises(
+            RuntimeError, match=r"`torch.inference_mode\(\)` forbids.*`torch.no_grad\(\)`"
+        ),
+    ):
+        gd.solve(problem.f, problem.y0, [0.0, 1.0], solver=solver, num_steps=2)
