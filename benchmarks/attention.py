@@ -28,7 +28,11 @@ from graphode.graphs import Graph
 PARTS = ("time", "memory")
 CHANNELS = 64
 # Scores and heads; the first is the one with a goal.
-CASES = {"gatv2": ("gatv2", 1), "gatv2_8_heads": ("gatv2", 8), "gat_8_heads": ("gat", 8)}
+CASES: dict[str, tuple[Any, int]] = {
+    "gatv2": ("gatv2", 1),
+    "gatv2_8_heads": ("gatv2", 8),
+    "gat_8_heads": ("gat", 8),
+}
 
 
 def contenders(name: str, graph: Graph) -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]]:
@@ -118,7 +122,7 @@ def one_memory(device: str, name: str, side: str) -> dict[str, float]:
 
 def main() -> None:
     """Run the chosen parts; print each as it is done and the whole at last."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", choices=PARTS, action="append", help="parts to run")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")

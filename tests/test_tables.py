@@ -7,12 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import tabulate  # noqa: E402
+import tables  # noqa: E402
 
 
-@pytest.mark.parametrize("page", tabulate.TABLES)
+@pytest.mark.parametrize("page", tables.TABLES)
 def test_tables_are_those_of_the_results(page: str):
     text = (ROOT / page).read_text()
-    for name in tabulate.TABLES[page]:
+    for name in tables.TABLES[page]:
         assert f"<!-- {name} -->" in text
-    assert tabulate.filled(text, tabulate.TABLES[page]) == text
+    assert tables.filled(text, tables.TABLES[page]) == text

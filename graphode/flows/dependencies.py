@@ -41,17 +41,18 @@ def field_tensors(
 ) -> list[Tensor]:
     """Leaf tensors besides `args` that the field depends on and that want a gradient."""
     owner = getattr(f, "__self__", f)
-    if isinstance(owner, nn.Module):
-        return _wanting(owner)
-    with torch.enable_grad():
-        value = f(t, y.detach(), *args)
+    roots = _held_by(owner)
+    if not isinstance(owner, nn.Module):
+        # A module holds what it depends on; a function may also use what is global.
+        with torch.enable_grad():
+            roots.append(f(t, y.detach(), *args))
     given = argument_tensors(args)
     known = {id(leaf) for leaf in given}
     # What computed the arguments is autograd's own business.
     seen = {leaf.grad_fn for leaf in given}
     found: dict[int, Tensor] = {}
     stack = []
-    for tensor in argument_tensors((value, *_held_by(f))):
+    for tensor in argument_tensors(tuple(roots)):
         if tensor.is_leaf and id(tensor) not in known:
             found[id(tensor)] = tensor
         stack.append(tensor.grad_fn)
@@ -67,15 +68,11 @@ def field_tensors(
     return list(found.values())
 
 
-def _wanting(module: nn.Module) -> list[Tensor]:
-    return [leaf for leaf in (*module.parameters(), *module.buffers()) if leaf.requires_grad]
-
-
-def _held_by(f: Callable[..., Tensor]) -> list[Any]:
-    """Tensors that a function closes over or an object holds: some may be used later in time."""
+def _held_by(f: Any) -> list[Any]:
+    """What a function closes over or an object holds: some of it may be used only later in time."""
     held = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
     if isinstance(f, functools.partial):
         held += [f.args, f.keywords, *_held_by(f.func)]
     leaves = pytree.tree_leaves([*held, getattr(f, "__dict__", {})])
-    modules = [_wanting(leaf) for leaf in leaves if isinstance(leaf, nn.Module)]
-    return [*leaves, *modules]
+    modules = [leaf.modules() for leaf in leaves if isinstance(leaf, nn.Module)]
+    return [*leaves, *(vars(module) for group in modules for module in group)]

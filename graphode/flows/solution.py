@@ -117,7 +117,8 @@ def describe_failure(
         f"{steps.reshape(-1)[index].abs().item():.3g}; largest component "
         f"{system.reshape(-1)[component].item():.4g} at {position}"
     )
-    return f"{_WHAT[code]}: {who if layout.batch_dims else 'the solve stopped'} {where}. {_REMEDY[code]}"
+    subject = who if layout.batch_dims else "the solve stopped"
+    return f"{_WHAT[code]}: {subject} {where}. {_REMEDY[code]}"
 
 
 _WHAT = {

@@ -319,7 +319,7 @@ def test_argument_that_shares_a_parameter_with_the_field_is_counted_once(
     torch.testing.assert_close(found, expected.detach(), rtol=1e-7, atol=1e-7)
 
 
-class Callable_:
+class Calling:
     """A field that is neither a function nor a module."""
 
     def __init__(self, weight: Tensor) -> None:
@@ -346,6 +346,16 @@ def closures(weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
 
         def another(self, t: Tensor, y: Tensor) -> Tensor:
             return torch.sin(self.inner(y))
+
+    class Holder(nn.Module):
+        """Tensors that are no parameters, such as those a hypernetwork makes."""
+
+        def __init__(self, tensor: Tensor) -> None:
+            super().__init__()
+            self.tensors = [tensor]
+
+        def forward(self, t: Tensor, y: Tensor) -> Tensor:
+            return torch.tanh(y @ self.tensors[0])
 
     def late(t: Tensor, y: Tensor) -> Tensor:
         return torch.tanh(y @ weight) if t > 0.5 else -y
@@ -374,7 +384,9 @@ def closures(weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "method": Module().another,
         "module_in_closure": lambda t, y: module(y),
         "partial": functools.partial(with_keyword, w=weight),
-        "object": Callable_(weight),
+        "object": Calling(weight),
+        "holder": Holder(weight),
+        "holder_derived": Holder(doubled),
     }
 
 
@@ -406,6 +418,26 @@ def test_field_keeps_its_parameters_however_it_holds_them(name: str, gradient: s
         pulled.append(torch.autograd.grad(loss, (y0, *leaves), retain_graph=True))
     assert pulled[0][1].abs().max() > 1e-3
     assert_close(pulled[1], pulled[0], 1e-12 if gradient == "checkpoint" else 0.05)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_parameter_passed_as_an_argument_to_its_own_module_is_counted_once(gradient: str):
+    """y′ = (w + w) y: dy/dw = 2 t y."""
+
+    class Field(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(0.3))
+
+        def forward(self, t: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+            return (self.weight + weight) * y
+
+    module = Field()
+    solution = gd.solve(
+        module, torch.ones(1), [0.0, 1.0], (module.weight,), gradient=gradient, **TIGHT
+    )
+    (found,) = torch.autograd.grad(solution.states[-1].sum(), module.weight)
+    assert found.item() == pytest.approx(2 * math.exp(0.6), abs=1e-7)
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)

@@ -1,7 +1,7 @@
 """The tables of README.md and benchmarks/README.md, from the committed result files.
 
-python benchmarks/tabulate.py            print them
-python benchmarks/tabulate.py --write    put them between their markers
+python benchmarks/tables.py            print them
+python benchmarks/tables.py --write    put them between their markers
 """
 
 import argparse
