@@ -1,6 +1,12 @@
-"""The derivative of a solution of r(z, θ) = 0, without differentiating the solver.
+"""The derivatives of a solution of r(z, θ) = 0, without differentiating the solver.
 
-dz = − (∂r/∂z)⁻¹ dr,   so   a gradient g of z gives   −(∂r/∂z)⁻ᵀ g   to the residual.
+At the solution, with M = ∂r/∂z held fixed, the correction
+
+    z ← z − M⁻¹ r(z, θ)
+
+changes no value, but one correction carries the first derivatives of z in θ (the implicit function
+theorem), and two the second ones: each further one is exact in one order more, because the
+correction's own derivative in z vanishes there.
 """
 
 from collections.abc import Callable
@@ -9,34 +15,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphode.flows.gradients import refuse_second_derivatives
 from graphode.flows.krylov import Operator
 
+Residual = Callable[[Tensor], Tensor]
+LinearSolve = Callable[[Operator, Tensor], Tensor]
 
-class _ImplicitFunction(torch.autograd.Function):
+# What the second correction leaves of a first derivative for the first one is rounding.
+_ROUNDING = 1e-9
+
+
+class _Linearization:
+    """M and Mᵀ at a point, as products from the graph of r there."""
+
+    def __init__(self, value: Tensor, point: Tensor, solve: LinearSolve) -> None:
+        self.value, self.point, self.solve = value, point, solve
+        self.largest = 0.0
+
+    def transposed(self, v: Tensor) -> Tensor:
+        return torch.autograd.grad(self.value, self.point, v, retain_graph=True)[0]
+
+    def product(self, v: Tensor) -> Tensor:
+        with torch.enable_grad():
+            dual = torch.zeros_like(self.value, requires_grad=True)
+            (pulled,) = torch.autograd.grad(self.value, self.point, dual, create_graph=True)
+        return torch.autograd.grad(pulled, dual, v)[0]
+
+    def solved(self, right: Tensor, transposed: bool) -> Tensor:
+        """M⁻¹ or M⁻ᵀ times `right`."""
+        size = float(right.detach().norm())
+        if size <= _ROUNDING * self.largest:
+            return torch.zeros_like(right)
+        self.largest = max(self.largest, size)
+        return self.solve(self.transposed if transposed else self.product, right.detach())
+
+
+class _Solve(torch.autograd.Function):
+    """M⁻¹ b or M⁻ᵀ b, linear in b; each is the other's derivative."""
+
     @staticmethod
-    def forward(
-        ctx: Any, value: Tensor, point: Tensor, solve: Callable[[Operator, Tensor], Tensor]
-    ) -> Tensor:
-        ctx.value, ctx.point, ctx.solve = value, point, solve
-        return point.detach().clone()
+    def forward(ctx: Any, right: Tensor, system: _Linearization, transposed: bool, zero: bool):
+        ctx.system, ctx.transposed = system, transposed
+        # The residual of a solution is zero, and so is its correction.
+        return torch.zeros_like(right) if zero else system.solved(right, transposed)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        refuse_second_derivatives("an implicit equation", "an explicit solver")
-
-        def transposed(v: Tensor) -> Tensor:
-            return torch.autograd.grad(ctx.value, ctx.point, v, retain_graph=True)[0]
-
-        return -ctx.solve(transposed, grad_outputs[0]), None, None
+        back = _Solve.apply(grad_outputs[0], ctx.system, not ctx.transposed, False)
+        return back, None, None, None
 
 
-def implicit_value(
-    residual: Callable[[Tensor], Tensor],
-    solution: Tensor,
-    solve: Callable[[Operator, Tensor], Tensor],
-) -> Tensor:
-    """`solution` of residual(z) = 0, with the derivatives that the equation implies.
+def implicit_value(residual: Residual, solution: Tensor, solve: LinearSolve) -> Tensor:
+    """`solution` of residual(z) = 0, with its first and second derivatives.
 
     Args:
         residual: r, carrying gradients to all it depends on.
@@ -44,6 +73,7 @@ def implicit_value(
         solve: A, b ↦ A⁻¹ b for a linear map A.
     """
     point = solution.detach().requires_grad_()
-    value = _ImplicitFunction.apply(residual(point), point, solve)
-    assert isinstance(value, Tensor)
-    return value
+    value = residual(point)
+    system = _Linearization(value, point, solve)
+    once = solution.detach() - _Solve.apply(value, system, False, True)  # pyright: ignore[reportOperatorIssue]
+    return once - _Solve.apply(residual(once), system, False, True)
