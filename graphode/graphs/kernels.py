@@ -48,7 +48,8 @@ def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     """The sparse product of a CSR matrix and a dense [nodes, columns] matrix."""
     if values.numel() == 0 or h.numel() == 0:
         return h.new_zeros(h.shape)
-    h = h.contiguous()
+    # The kernels read memory in a row: a column of attention weights is not laid out so.
+    h, values = h.contiguous(), values.contiguous()
     on_cpu = h.device.type == "cpu"
     if on_cpu and not _suits_mkl(values, h):
         if h.dtype == torch.float64:

@@ -91,3 +91,12 @@ def test_propagate_compiles():
         torch.testing.assert_close(gradient, expected)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_weights_that_are_a_column_of_a_matrix_are_read_as_such():
+    graph = directed().to("cuda")
+    weights = torch.rand(graph.num_edges, 3, device="cuda", requires_grad=True)
+    h = torch.randn(40, 4, device="cuda")
+    for column in weights.unbind(1):
+        expected = graph.reweight(column.clone()).propagate(h)
+        torch.testing.assert_close(graph.reweight(column).propagate(h), expected)
