@@ -88,7 +88,31 @@ def flows() -> str:
     return f"{table}\n\n*CPU: {hardware(cpu)}. GPU: {hardware(gpu)}.*"
 
 
-TABLES = {"README.md": {"summary": summary}, "benchmarks/README.md": {"flows": flows}}
+def propagate() -> str:
+    """The sparse product against PyG's message passing."""
+    cpu, gpu = result("propagate-cpu"), result("propagate-cuda")
+    labels = {
+        "cora_size": "2708 nodes, 64 channels",
+        "cora_size_with_linear": "… with the linear layer on both sides",
+        "large": "100 000 nodes, 2 000 000 edges",
+        "large_with_linear": "… with the linear layer on both sides",
+    }
+    rows = []
+    for name, label in labels.items():
+        goals = cpu["goals"].get(f"{name}_speedup_over_pyg", {})
+        goal = ", ".join(f"{device} ≥ {value} ×" for device, value in goals.items())
+        speeds = [f"{found['time'][f'{name}_speedup_over_pyg']:.1f} ×" for found in (cpu, gpu)]
+        rows.append((label, goal, *speeds))
+    shares = [f"{found['memory']['large_share_of_pyg']:.3f} ×" for found in (cpu, gpu)]
+    rows.append(("peak memory of the large one", "≤ 0.25 ×", *shares))
+    table = markdown(("PyG's time over ours, forward and backward", "goal", "CPU", "GPU"), rows)
+    return f"{table}\n\n*CPU: {hardware(cpu)}. GPU: {hardware(gpu)}.*"
+
+
+TABLES = {
+    "README.md": {"summary": summary},
+    "benchmarks/README.md": {"flows": flows, "propagate": propagate},
+}
 
 
 def filled(text: str, tables: dict[str, Any]) -> str:
