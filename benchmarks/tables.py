@@ -109,9 +109,31 @@ def propagate() -> str:
     return f"{table}\n\n*CPU: {hardware(cpu)}. GPU: {hardware(gpu)}.*"
 
 
+def attention() -> str:
+    """Attention fields against PyG's layers."""
+    cpu = result("attention-cpu")
+    labels = {
+        "gatv2": "GATv2, 1 head",
+        "gatv2_8_heads": "GATv2, 8 heads",
+        "gat_8_heads": "GAT, 8 heads",
+    }
+    rows = []
+    for name, label in labels.items():
+        speed = f"{cpu['time'][f'{name}_speedup_over_pyg']:.1f} ×"
+        share = f"{cpu['memory'][f'{name}_share_of_pyg']:.2f} ×"
+        rows.append((label, f"{cpu['time'][f'{name}_ms']['graphode']:.0f} ms", speed, share))
+    header = (
+        "100 000 nodes, 2 000 000 edges",
+        "ours",
+        "PyG's time over ours",
+        "share of its memory",
+    )
+    return f"{markdown(header, rows)}\n\n*{hardware(cpu)}.*"
+
+
 TABLES = {
     "README.md": {"summary": summary},
-    "benchmarks/README.md": {"flows": flows, "propagate": propagate},
+    "benchmarks/README.md": {"flows": flows, "propagate": propagate, "attention": attention},
 }
 
 
