@@ -20,16 +20,12 @@ from graphode.flows.krylov import Operator
 Residual = Callable[[Tensor], Tensor]
 LinearSolve = Callable[[Operator, Tensor], Tensor]
 
-# What the second correction leaves of a first derivative for the first one is rounding.
-_ROUNDING = 1e-9
-
 
 class _Linearization:
     """M and Mᵀ at a point, as products from the graph of r there."""
 
     def __init__(self, value: Tensor, point: Tensor, solve: LinearSolve) -> None:
         self.value, self.point, self.solve = value, point, solve
-        self.largest = 0.0
 
     def transposed(self, v: Tensor) -> Tensor:
         return torch.autograd.grad(self.value, self.point, v, retain_graph=True)[0]
@@ -42,10 +38,6 @@ class _Linearization:
 
     def solved(self, right: Tensor, transposed: bool) -> Tensor:
         """M⁻¹ or M⁻ᵀ times `right`."""
-        size = float(right.detach().norm())
-        if size <= _ROUNDING * self.largest:
-            return torch.zeros_like(right)
-        self.largest = max(self.largest, size)
         return self.solve(self.transposed if transposed else self.product, right.detach())
 
 

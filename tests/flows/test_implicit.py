@@ -147,3 +147,14 @@ def test_inference_mode_is_refused_with_the_remedy(solver: str):
         ),
     ):
         gd.solve(problem.f, problem.y0, [0.0, 1.0], solver=solver, num_steps=2)
+
+
+@pytest.mark.parametrize("solver", ["trapezoid", "collocation"])
+def test_a_gradient_does_not_remember_the_one_before(solver: str):
+    y0, a = torch.randn(2, requires_grad=True), torch.randn(2, 2)
+    solution = gd.solve(lambda t, y: torch.tanh(y @ a), y0, [0.0, 1.0], solver=solver, num_steps=2)
+    end = solution.states[-1, 0]
+    (first,) = torch.autograd.grad(end, y0, retain_graph=True)
+    torch.autograd.grad(1e12 * end, y0, retain_graph=True)
+    (again,) = torch.autograd.grad(end, y0)
+    torch.testing.assert_close(again, first, rtol=1e-9, atol=1e-12)
