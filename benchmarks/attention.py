@@ -9,15 +9,11 @@ are medians after warm-up. Peak memory is measured in fresh processes, above tha
 The last line is one JSON object.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from measure import in_fresh_process, machine, peak_memory_mib, side_by_side
+from measure import in_fresh_process, peak_memory_mib, script, side_by_side
 from propagate import random_graph
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv
@@ -25,7 +21,6 @@ from torch_geometric.nn import GATConv, GATv2Conv
 from graphode.fields import AttentionField
 from graphode.graphs import Graph
 
-PARTS = ("time", "memory")
 CHANNELS = 64
 # Scores and heads; the first is the one with a goal.
 CASES: dict[str, tuple[Any, int]] = {
@@ -120,33 +115,12 @@ def one_memory(device: str, name: str, side: str) -> dict[str, float]:
     return {"mib": peak_memory_mib(run, device)}
 
 
-def main() -> None:
-    """Run the chosen parts; print each as it is done and the whole at last."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run")
-    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
-    parser.add_argument("--one-memory", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one_memory:
-        print(json.dumps(one_memory(arguments.device, *arguments.one_memory.split(":"))))
-        return
-    found: dict[str, Any] = {
-        "benchmark": "attention",
-        "machine": machine(arguments.device),
-        "channels": CHANNELS,
-        "goals": {"gatv2_speedup_over_pyg": 1, "gatv2_share_of_pyg": 0.5},
-    }
-    parts = {"time": time, "memory": memory}
-    for name in arguments.only or PARTS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        found[name] = parts[name](arguments.device)
-        print(json.dumps(found[name], indent=2), file=sys.stderr, flush=True)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found))
-
+FACTS = {
+    "channels": CHANNELS,
+    "goals": {"gatv2_speedup_over_pyg": 1, "gatv2_share_of_pyg": 0.5},
+}
+PARTS = {"time": time, "memory": memory}
+DEFAULT = ("time", "memory")
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, "attention", FACTS, PARTS, DEFAULT, one_memory)

@@ -11,22 +11,17 @@ medians after warm-up. Peak memory is measured in fresh processes, above that of
 last line is one JSON object.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from measure import in_fresh_process, machine, peak_memory_mib, side_by_side
+from measure import in_fresh_process, peak_memory_mib, script, side_by_side
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import spmm
 
 from graphode.graphs import Graph
 
-PARTS = ("time", "memory", "kernels")
 CHANNELS = 64
 SIZES = {"cora_size": (2_708, 10_556), "large": (100_000, 2_000_000)}
 Product = Callable[[Tensor], Tensor]
@@ -160,38 +155,17 @@ def kernels_of(graph: Graph, dtype: torch.dtype) -> dict[str, Callable[[], objec
     return runs
 
 
-def main() -> None:
-    """Run the chosen parts; print each as it is done and the whole at last."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run")
-    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
-    parser.add_argument("--one-memory", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one_memory:
-        print(json.dumps(one_memory(arguments.device, arguments.one_memory)))
-        return
-    found: dict[str, Any] = {
-        "benchmark": "propagate",
-        "machine": machine(arguments.device),
-        "channels": CHANNELS,
-        "goals": {
-            "cora_size_speedup_over_pyg": {"cpu": 4},
-            "cora_size_with_linear_speedup_over_pyg": {"cpu": 2},
-            "large_speedup_over_pyg": {"cpu": 8, "cuda": 5},
-            "large_share_of_pyg": {"cpu": 0.25, "cuda": 0.25},
-        },
-    }
-    parts = {"time": time, "memory": memory, "kernels": kernels}
-    for name in arguments.only or ("time", "memory"):
-        print(f"{name} …", file=sys.stderr, flush=True)
-        found[name] = parts[name](arguments.device)
-        print(json.dumps(found[name], indent=2), file=sys.stderr, flush=True)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found))
-
+FACTS = {
+    "channels": CHANNELS,
+    "goals": {
+        "cora_size_speedup_over_pyg": {"cpu": 4},
+        "cora_size_with_linear_speedup_over_pyg": {"cpu": 2},
+        "large_speedup_over_pyg": {"cpu": 8, "cuda": 5},
+        "large_share_of_pyg": {"cpu": 0.25, "cuda": 0.25},
+    },
+}
+PARTS = {"time": time, "memory": memory, "kernels": kernels}
+DEFAULT = ("time", "memory")
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, "propagate", FACTS, PARTS, DEFAULT, one_memory)

@@ -11,12 +11,28 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-Row = tuple[str, str, str, str]
+Row = tuple[str, ...]
+NO_FIGURES = "*No figures yet.*"
+DEVICES = {"CPU": "cpu", "GPU": "cuda"}
 
 
 def result(name: str) -> dict[str, Any]:
     """A committed result."""
     return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def results(name: str) -> dict[str, dict[str, Any]]:
+    """The committed results of a benchmark, by device; those that were taken."""
+    return {
+        label: result(f"{name}-{device}")
+        for label, device in DEVICES.items()
+        if (ROOT / "results" / f"{name}-{device}.json").exists()
+    }
+
+
+def taken_on(found: dict[str, dict[str, Any]]) -> str:
+    """Where and when each was taken."""
+    return f"*{' '.join(f'{label}: {hardware(each)}.' for label, each in found.items())}*"
 
 
 def hardware(found: dict[str, Any]) -> str:
@@ -35,7 +51,7 @@ def against(found: dict[str, Any], name: str) -> Row:
 
 def markdown(header: Row, rows: list[Row]) -> str:
     """A table."""
-    lines = [header, ("---", "---:", "---:", "---:"), *rows]
+    lines = [header, ("---", *["---:"] * (len(header) - 1)), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -111,7 +127,7 @@ def propagate() -> str:
 
 def attention() -> str:
     """Attention fields against PyG's layers."""
-    cpu = result("attention-cpu")
+    found = results("attention")
     labels = {
         "gatv2": "GATv2, 1 head",
         "gatv2_8_heads": "GATv2, 8 heads",
@@ -119,21 +135,75 @@ def attention() -> str:
     }
     rows = []
     for name, label in labels.items():
-        speed = f"{cpu['time'][f'{name}_speedup_over_pyg']:.1f} ×"
-        share = f"{cpu['memory'][f'{name}_share_of_pyg']:.2f} ×"
-        rows.append((label, f"{cpu['time'][f'{name}_ms']['graphode']:.0f} ms", speed, share))
-    header = (
-        "100 000 nodes, 2 000 000 edges",
-        "ours",
-        "PyG's time over ours",
-        "share of its memory",
-    )
-    return f"{markdown(header, rows)}\n\n*{hardware(cpu)}.*"
+        row = [label]
+        for each in found.values():
+            time = each["time"]
+            ours = time[f"{name}_ms"]["graphode"]
+            row.append(f"{ours:.0f} ms" if ours >= 10 else f"{ours:.2f} ms")
+            row.append(f"{time[f'{name}_speedup_over_pyg']:.1f} ×")
+            row.append(f"{each['memory'][f'{name}_share_of_pyg']:.2f} ×")
+        rows.append(tuple(row))
+    header = ["100 000 nodes, 2 000 000 edges"]
+    for device in found:
+        header += [f"{device}, ours", "PyG's time over ours", "share of its memory"]
+    return f"{markdown(tuple(header), rows)}\n\n{taken_on(found)}"
+
+
+def growth() -> str:
+    """Time per edge as graphs grow."""
+    found = results("growth")
+    if not found:
+        return NO_FIGURES
+    rows = []
+    for device, each in found.items():
+        for row in each["sizes"]["rows"]:
+            cells = [f"{device}, {row['edges']:,} edges".replace(",", " ").replace("  ", ", ")]
+            for what in ("forward", "both"):
+                cells.append(f"{row[f'{what}_ns_per_edge']:.3g} ns")
+                cells.append(f"{row[f'{what}_over_floor']:.2f} ×")
+            rows.append(tuple(cells))
+    over = "over gathering"
+    header = ("64 channels", "forward, an edge", over, "with backward", over)
+    spread = [
+        f"{device}: slowest over fastest edge, forward and backward, "
+        f"{each['sizes']['both_spread']:.2f} ×."
+        for device, each in found.items()
+    ]
+    return "\n\n".join([markdown(header, rows), *spread, taken_on(found)])
+
+
+def masks() -> str:
+    """Dropout against torch's."""
+    found = results("masks")
+    if not found:
+        return NO_FIGURES
+    labels = {
+        "one": "2708 × 64",
+        "hundred_own_masks": "100 × 2708 × 64, each its own masks",
+        "hundred_one_mask": "… all the same mask",
+    }
+    rows = [
+        (
+            label,
+            *(f"{each['alone'][f'{name}_torch_over_ours']:.2f} ×" for each in found.values()),
+        )
+        for name, label in labels.items()
+    ]
+    solves = (f"{each['solve']['torch_over_ours']:.2f} ×" for each in found.values())
+    rows.append(("a solve of rk4_38, one step", *solves))
+    header = ("torch's time over ours, forward and backward", *found)
+    return f"{markdown(header, rows)}\n\n{taken_on(found)}"
 
 
 TABLES = {
     "README.md": {"summary": summary},
-    "benchmarks/README.md": {"flows": flows, "propagate": propagate, "attention": attention},
+    "benchmarks/README.md": {
+        "flows": flows,
+        "propagate": propagate,
+        "attention": attention,
+        "growth": growth,
+        "masks": masks,
+    },
 }
 
 

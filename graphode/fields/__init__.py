@@ -28,6 +28,9 @@ from graphode.fields.grand import GRANDField as GRANDField
 from graphode.fields.graphcon import GraphCONField as GraphCONField
 from graphode.fields.message_passing import MessagePassingField as MessagePassingField
 from graphode.fields.pyg import ConvField as ConvField
+from graphode.fields.radius import RadiusField as RadiusField
+from graphode.fields.relative import PairForceMap as PairForceMap
+from graphode.fields.relative import RelativeMessageMap as RelativeMessageMap
 from graphode.fields.second_order import HigherOrder as HigherOrder
 from graphode.fields.second_order import SecondOrder as SecondOrder
 from graphode.fields.spectral import SpectralField as SpectralField

@@ -11,10 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.grand import inner_products
 from graphode.fields.validation import check_channels, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.pattern import Pattern
+from graphode.graphs.product import sampled_product
+from graphode.graphs.validation import checked_state
 
 # Scores held at once while the best are looked for: 64 MiB of float32.
 CHUNK_ELEMENTS = 1 << 24
@@ -66,6 +67,7 @@ class AdaptiveField(nn.Module):
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The velocity of `h` at depth `t`."""
         check_channels(self, h, self.channels)
+        checked_state(graph.flatten(h), graph)
         s = torch.as_tensor(t, dtype=h.dtype, device=h.device)
         queries = self.query(h) + s * self.depth
         queries = queries / math.sqrt(queries.shape[-1])
@@ -74,7 +76,7 @@ class AdaptiveField(nn.Module):
         apart = None
         if graph.num_graphs > 1 and h.shape[-2] == graph.num_nodes:
             apart = graph.node_graph
-        if self.neighbors is None or self.neighbors >= h.shape[-2]:
+        if self.neighbors is None or self.neighbors >= h.shape[-2] or h.numel() == 0:
             out = _dense(queries, keys, values, apart)
         else:
             out = _sparse(queries, keys, values, apart, self.neighbors)
@@ -98,7 +100,7 @@ def _sparse(
     """The same over the `count` best of each row, as one sparse product for all samples."""
     *lead, nodes, _ = queries.shape
     samples = math.prod(lead)
-    q, k, v = (part.reshape(samples * nodes, -1) for part in (queries, keys, values))
+    q, k, v = (part.flatten(0, -2) for part in (queries, keys, values))
     chosen = [
         _best(q[i * nodes : (i + 1) * nodes], k[i * nodes : (i + 1) * nodes], apart, count)
         + i * nodes
@@ -109,7 +111,7 @@ def _sparse(
     target = torch.arange(samples * nodes, device=q.device).repeat_interleave(count)
     pattern = Pattern(torch.stack([source, target]), samples * nodes)
     graph = Graph._trusted(pattern, q.new_ones(len(source)), prepare=False)
-    scores = inner_products(q, k, graph)
+    scores = sampled_product(q, k, pattern.places)
     if apart is not None:
         of_node = apart.repeat(samples)
         scores = scores.masked_fill(of_node[source] != of_node[target], -torch.inf)

@@ -11,14 +11,14 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.edge_attention import attend, edge_softmax
+from graphode.fields.edge_attention import attend, edge_softmax, neighbours
+from graphode.fields.gat_scores import gat_scores
 from graphode.fields.gatv2_scores import gatv2_scores
-from graphode.fields.structure import with_self_loops
 from graphode.fields.validation import check_channels, check_positive
 from graphode.graphs import Graph
+from graphode.graphs.validation import checked_state
 
 Scores = Literal["gat", "gatv2"]
 
@@ -96,29 +96,24 @@ class AttentionField(nn.Module):
         """The velocity of `h`."""
         del t  # autonomous
         check_channels(self, h, self.channels)
-        flat = graph.flatten(h)
-        graph = with_self_loops(graph, copies=math.prod(flat.shape[:-2]))
+        flat = checked_state(graph.flatten(h), graph)
+        around = neighbours(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, self.channels)
-        values = self.source(flat).unflatten(-1, (self.heads, -1))
-        if self.target is None:
-            scores = self._first_scores(values, graph)
+        values = self.source(flat).unflatten(-1, self.source_attention.shape)
+        if self.target_attention is not None:
+            attentions = self.source_attention, self.target_attention
+            scores, own = gat_scores(values, *attentions, around, self.negative_slope)
         else:
-            shown = self.target(flat).unflatten(-1, (self.heads, -1))
-            scores = gatv2_scores(values, shown, self.source_attention, graph, self.negative_slope)
-        out = attend(edge_softmax(scores, graph), values, graph)
+            assert self.target is not None
+            shown = self.target(flat).unflatten(-1, self.source_attention.shape)
+            scores, own = gatv2_scores(
+                values, shown, self.source_attention, around, self.negative_slope
+            )
+        out = attend(edge_softmax(scores, own, around), values, around)
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.bias is not None:
             out = out + self.bias
         return self.activation(out).reshape(h.shape)
-
-    def _first_scores(self, values: Tensor, graph: Graph) -> Tensor:
-        """GAT's, which part into a number of the source and one of the target."""
-        assert self.target_attention is not None
-        source, target = graph.edge_index
-        of_source = (values * self.source_attention).sum(-1)
-        of_target = (values * self.target_attention).sum(-1)
-        sums = of_source.index_select(0, source) + of_target.index_select(0, target)
-        return functional.leaky_relu(sums, self.negative_slope)
 
     def extra_repr(self) -> str:
         """Widths and kind."""

@@ -71,11 +71,10 @@ class CayleyField(nn.Module):
                 "sym_laplacian",
                 lambda source: (source.normalize("sym_laplacian"),),
             )
-        flat = graph.flatten(h)
-        powers = cayley(graph, flat, self.order, self.zoom.to(h.dtype), self.iterations)
+        powers = cayley(graph, h, self.order, self.zoom.to(h.dtype), self.iterations)
         # 2 Re(C h (A + iB)) = 2 Re(C h) A − 2 Im(C h) B
         terms = torch.cat([powers[:1].real, 2 * powers[1:].real, -2 * powers[1:].imag])
-        return self.activation(mixed(terms, self.weight, self.bias)).reshape(h.shape)
+        return self.activation(mixed(terms, self.weight, self.bias))
 
     def extra_repr(self) -> str:
         """Width and order."""

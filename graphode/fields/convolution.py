@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
+from graphode.fields.fused_convolution import convolve
 from graphode.fields.validation import check_channels
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
@@ -49,8 +50,7 @@ class GraphConvolution(nn.Module):
         self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix channels, then neighbours."""
-        out = graph.propagate(h @ self.weight)
-        return out if self.bias is None else out + self.bias
+        return convolve(h, self.weight, self.bias, graph)
 
     def extra_repr(self) -> str:
         """Widths."""
@@ -113,7 +113,9 @@ class GraphConvMap(nn.Module):
         last = len(self.layers) - 1
         for index, (layer, dropout) in enumerate(zip(self.layers, self.dropouts, strict=True)):
             activation = self.final_activation if index == last else self.activation
-            h = activation(layer(dropout(h), graph))
+            assert isinstance(layer, GraphConvolution)
+            assert isinstance(dropout, Dropout)
+            h = convolve(h, layer.weight, layer.bias, graph, activation, dropout)
         return h
 
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from graphode.fields.extension import Extension, pack, unpack
 from graphode.fields.validation import check_closes
+from graphode.flows import Stochastic
+from graphode.flows.masks import hashed_positions
 from graphode.graphs import Graph
 
 
@@ -24,8 +26,9 @@ class Costed(Extension):
         d[y, ε, c]/dt = [f(t, y, graph), 0, ‖f‖², ‖εᵀ ∂f/∂y‖²]    node by node
 
     The squared norm of the Jacobian is estimated by Hutchinson's trick: the mean of ‖εᵀ J‖² over
-    random signs ε is the squared Frobenius norm. The signs are drawn once, by `pack`, and travel
-    with the state: within one solve the cost is a function. Costs count in the error norm.
+    random signs ε is the squared Frobenius norm. The signs are drawn once, by `pack`, under the
+    key of `graphode.stochastic`, and travel with the state: within one solve the cost is a
+    function. Costs count in the error norm.
 
         z = flow(field.pack(h), graph)
         loss = task(field.unpack(z)) + (field.costs(z) * weights).sum(-1).mean()
@@ -47,6 +50,7 @@ class Costed(Extension):
             )
         self.field: Any = field
         self.kinetic, self.jacobian = kinetic, jacobian
+        self.signs = Stochastic()
 
     @property
     def num_costs(self) -> int:
@@ -89,7 +93,8 @@ class Costed(Extension):
         parts = [pack(self.field, h)]
         if self.jacobian:
             if noise is None:
-                noise = torch.randint_like(parts[0], 2) * 2 - 1
+                positions = hashed_positions(tuple(parts[0].shape), h.device)
+                noise = self.signs.keep_mask(0.5, positions, h) - 1
             parts.append(noise)
         parts.append(h.new_zeros(*h.shape[:-1], self.num_costs))
         return torch.cat(parts, -1)
@@ -118,6 +123,9 @@ def _pulled_back(
     field: Callable[..., Tensor], t: float | Tensor, y: Tensor, graph: Any, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """f and εᵀ ∂f/∂y, differentiable where gradients are wanted."""
+    if torch._C._are_functorch_transforms_active():
+        dy, pull = torch.func.vjp(lambda state: field(t, state, graph), y)
+        return dy, pull(noise)[0]
     wanted = torch.is_grad_enabled()
     with torch.enable_grad():
         here = y if wanted and y.requires_grad else y.detach().requires_grad_()

@@ -108,14 +108,15 @@ class DepthVarying(Extension):
         """The velocity of `h` by the parameters at depth `t`."""
         if not isinstance(t, Tensor) or t.numel() == 1:
             return self._at(t, h, graph)
+        if t.numel() == 0:
+            return self._at(self.t0, h, graph)  # of no sample, at any time
         if t.shape != (*h.shape[:-2], 1, 1):
             raise ValueError(
                 f"`t` must be one number or have one for each sample, shape "
                 f"{[*h.shape[:-2], 1, 1]}, but has shape {list(t.shape)}. Stack the graphs of a "
                 f"batch in a dimension of their own."
             )
-        nodes, channels = h.shape[-2:]
-        samples, times = h.reshape(-1, nodes, channels), t.reshape(-1)
+        samples, times = h.flatten(0, -3), t.reshape(-1)
         graphs = _graph_of_each(graph, samples)
         parts = [
             self._at(*each) for each in zip(times.unbind(), samples.unbind(), graphs, strict=True)
@@ -133,10 +134,9 @@ class DepthVarying(Extension):
 
     def _basis_at(self, t: float | Tensor, h: Tensor) -> Tensor:
         """φ_1(t), …, φ_K(t)."""
-        s = (torch.as_tensor(t, dtype=h.dtype, device=h.device).reshape(()) - self.t0) / (
-            self.t1 - self.t0
-        )
-        count = self.terms[0].shape[0]
+        count, device = self.terms[0].shape[0], self.terms[0].device
+        s = torch.as_tensor(t, dtype=h.dtype, device=device).reshape(())
+        s = (s - self.t0) / (self.t1 - self.t0)
         if self.basis == "polynomial":
             return torch.stack([s**k for k in range(1, count + 1)])
         if self.basis == "fourier":

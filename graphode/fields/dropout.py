@@ -5,10 +5,15 @@
 See `graphode.stochastic` for the key. Srivastava et al. (2014), "Dropout".
 """
 
+from typing import Any
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphode.flows import Stochastic
+from graphode.flows.kernels import may_use_kernels
+from graphode.flows.masks import hashed_positions
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
@@ -38,18 +43,33 @@ class Dropout(Stochastic):
         super().__init__(redraw, force)
         self.rate = _checked(rate)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is dropped now."""
+        return self.training and self.rate > 0
+
     def forward(
         self, h: Float[Tensor, "*batch nodes channels"]
     ) -> Float[Tensor, "*batch nodes channels"]:
-        if not self.training or self.rate == 0:
+        if not self.is_active:
             return h
-        mask = self.keep_mask(self.rate, tuple(h.shape[-2:]), h)
-        keys = mask.ndim - 2
-        # Keys (members, samples) stand for the first dimensions of the batch.
-        missing = h.ndim - mask.ndim
-        if keys and missing:
-            mask = mask.reshape(*mask.shape[:keys], *(1,) * missing, *mask.shape[keys:])
-        return h * mask
+        if may_use_kernels(h):
+            return self.drop(h, None, 2)
+        mask = self.keep_mask(self.rate, hashed_positions(tuple(h.shape[-2:]), h.device), h)
+        return h * lined_up(mask, h, 2)
+
+    def drop(self, h: Tensor, positions: Tensor | None, system_dims: int) -> Tensor:
+        """`h` without what is dropped, by the GPU's kernel.
+
+        Args:
+            h: Ends with the dimensions of the system.
+            positions: The hashed place of each entry of the system; None to count them.
+            system_dims: How many dimensions that are.
+        """
+        from graphode.flows.mask_kernel import prefix_and_word
+
+        prefix, word = prefix_and_word(self.mask_key(), h.device)
+        return _Dropped.apply(h, prefix, positions, word, self.rate, system_dims)  # pyright: ignore[reportReturnType]
 
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
@@ -73,8 +93,67 @@ class EdgeDropout(Stochastic):
     def forward(self, graph: Graph) -> Graph:
         if not self.training or self.rate == 0:
             return graph
-        mask = self.keep_mask(self.rate, (graph.num_edges,), graph.edge_weight)
+        positions = hashed_positions((graph.num_edges,), graph.device)
+        mask = self.keep_mask(self.rate, positions, graph.edge_weight)
         return graph.reweight(graph.edge_weight * mask)
 
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
+
+
+def lined_up(mask: Tensor, h: Tensor, system_dims: int) -> Tensor:
+    """A mask with a dimension for each of the batch's that has no keys.
+
+    Keys (members, samples) stand for the first dimensions of the batch.
+    """
+    keys = mask.ndim - system_dims
+    missing = h.ndim - mask.ndim
+    if not keys or not missing:
+        return mask
+    return mask.reshape(*mask.shape[:keys], *(1,) * missing, *mask.shape[keys:])
+
+
+class _Dropped(torch.autograd.Function):
+    """Linear in `h`, and its own transpose."""
+
+    @staticmethod
+    def forward(
+        h: Tensor,
+        prefix: Tensor,
+        positions: Tensor | None,
+        word: int,
+        rate: float,
+        system_dims: int,
+    ):
+        from graphode.flows.mask_kernel import drop
+
+        keys = prefix.ndim
+        if h.ndim - system_dims < keys:
+            h = h.expand(*prefix.shape, *h.shape)  # what all members share
+        by_key = h[None] if keys == 0 else h.flatten(0, keys - 1)
+        out = drop(by_key, prefix.reshape(-1), word, rate, positions)
+        return out.reshape(h.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
+        h, prefix, positions, ctx.word, ctx.rate, ctx.system_dims = inputs
+        ctx.shape = h.shape
+        ctx.save_for_backward(prefix, positions)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        prefix, positions = ctx.saved_tensors
+        (grad,) = grad_outputs
+        grad = _Dropped.apply(grad, prefix, positions, ctx.word, ctx.rate, ctx.system_dims)
+        assert isinstance(grad, Tensor)
+        return grad.sum_to_size(ctx.shape), None, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        h, prefix, *rest = args
+        if in_dims[1] is None:
+            prefix = prefix.expand(info.batch_size, *prefix.shape)
+        else:
+            prefix = prefix.movedim(in_dims[1], 0)
+        h = h if in_dims[0] is None else h.movedim(in_dims[0], 0)
+        return _Dropped.apply(h, prefix, *rest), 0

@@ -22,12 +22,14 @@ class DualField(nn.Module):
     Â is the graph passed in, P̂ the positive pointwise mutual information of nodes on its random
     walks, normalised as "sym", made once a graph. Zhuang and Ma run two networks and tie their
     outputs by a loss; here both push the same state. No gradient reaches the edge weights through
-    P̂, which is counted.
+    a P̂ that is counted on walks.
 
     Args:
         channels: Width of the state.
         activation: σ; None for none.
-        walk_length, walks_per_node, seed: Of the walks; see `graphode.graphs.ppmi`.
+        walk_length, walks_per_node, seed: Of the walks; see `graphode.graphs.ppmi`. With
+            `walks_per_node=None`, for small graphs, nothing is drawn: the field does not depend
+            on how nodes are numbered, and gradients pass.
         bias: Whether b is there.
 
     Shapes:
@@ -39,7 +41,7 @@ class DualField(nn.Module):
         channels: int,
         activation: str | Activation | None = "tanh",
         walk_length: int = 5,
-        walks_per_node: int = 100,
+        walks_per_node: int | None = 100,
         seed: int = 0,
         bias: bool = True,
     ) -> None:
@@ -57,13 +59,10 @@ class DualField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         (dual,) = made_once(source_of(graph), ("ppmi", self.walks), self._dual)
-        flat = graph.flatten(h)
-        return self.activation(self.local(flat, graph) + self.wide(flat, dual)).reshape(h.shape)
+        return self.activation(self.local(h, graph) + self.wide(h, dual))
 
     def _dual(self, source: Graph) -> tuple[Graph]:
-        # What is met by chance is a matter of each graph of a batch alone.
-        duals = [ppmi(graph, *self.walks) for graph in source.unbatch()]
-        return (Graph.batch(duals).normalize("sym"),)
+        return (ppmi(source, *self.walks).normalize("sym"),)
 
     def extra_repr(self) -> str:
         """Width."""

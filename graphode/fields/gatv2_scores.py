@@ -9,7 +9,8 @@ that arrive:
 
     S_u = Σ_v m g,  T_v = Σ_u m g    ⇒    ∂l = a S,  ∂r = a T,  ∂a = Σ_u l_u S_u + Σ_v r_v T_v
 
-since LeakyReLU(x) = m x.
+since LeakyReLU(x) = m x. On a GPU `attention_kernel` has no chunks to visit: a node's edges pass
+through the registers of one program.
 
 Brody, Alon, Yahav (2022), "How Attentive are Graph Attention Networks?".
 """
@@ -20,10 +21,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional
 
-from graphode.graphs import Graph
+from graphode.fields.edge_attention import Neighbours
+from graphode.graphs.kernels import has_triton
+from graphode.graphs.product import is_plain
 
 # Elements of a chunk, 16 MiB of float32. Alone on one core smaller ones are no slower; but every
 # operation ends with all threads waiting for each other, which on a busy machine costs more than
@@ -35,24 +37,28 @@ def gatv2_scores(
     left: Float[Tensor, "nodes heads channels"],
     right: Float[Tensor, "nodes heads channels"],
     attention: Float[Tensor, "heads channels"],
-    graph: Graph,
+    around: Neighbours,
     negative_slope: float,
-) -> Float[Tensor, "edges heads"]:
-    """Σ_c a_c LeakyReLU(left[source] + right[target])_c at every edge and head.
+) -> tuple[Float[Tensor, "edges heads"], Float[Tensor, "nodes heads"]]:
+    """Σ_c a_c LeakyReLU(left[source] + right[target])_c at every edge, and of nodes for themselves.
 
     Args:
         left: What the sources of edges show.
         right: What the targets of edges show.
         attention: The vector a of each head.
-        graph: The edges.
+        around: The edges.
         negative_slope: Of the LeakyReLU.
     """
-    source, target = graph.edge_index
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if traced or forward_ad._current_level >= 0:
-        x = left.index_select(0, source) + right.index_select(0, target)
+
+    def scored(x: Tensor) -> Tensor:
         return (functional.leaky_relu(x, negative_slope) * attention).sum(-1)
-    return _Scores.apply(left, right, attention, source, target, negative_slope)  # pyright: ignore[reportReturnType]
+
+    if is_plain(left, right, attention):
+        edges: Any = _Scores.apply(left, right, attention, around, negative_slope)
+    else:
+        arriving = left.index_select(0, around.source)
+        edges = scored(arriving + right.index_select(0, around.target))
+    return edges, scored(left + right)
 
 
 class _Scores(torch.autograd.Function):
@@ -62,32 +68,42 @@ class _Scores(torch.autograd.Function):
         left: Tensor,
         right: Tensor,
         attention: Tensor,
-        source: Tensor,
-        target: Tensor,
+        around: Neighbours,
         slope: float,
     ):
-        ctx.save_for_backward(left, right, attention, source, target)
-        ctx.slope = slope
-        heads = len(attention)
-        left, right = left.reshape(len(left), -1), right.reshape(len(right), -1)
+        ctx.save_for_backward(left, right, attention)
+        ctx.around, ctx.slope = around, slope
+        source, heads = around.source, len(attention)
+        if has_triton(left) and len(source):
+            return _kernel().scores(left, right, attention, around.places, slope)
+        left, right = left.flatten(1), right.flatten(1)
         # Column k has the vector of head k on the channels of that head.
         mix = torch.block_diag(*attention[:, :, None])
         scores = left.new_empty(len(source), heads)
-        for start, x in _sums(left, right, source, target):
+        for start, x in _sums(left, right, source, around.target):
             functional.leaky_relu_(x, slope)
             torch.mm(x, mix, out=scores[start : start + len(x)])
         return scores
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
-        left, right, attention, source, target = ctx.saved_tensors
+        left, right, attention = ctx.saved_tensors
+        grad, around = grad_outputs[0], ctx.around
         # In a second derivative autograd follows these formulas, chunks and all.
         tracked = torch.is_grad_enabled()
-        out_sum, in_sum = _slope_sums(
-            left, right, source, target, ctx.slope, grad_outputs[0], tracked
-        )
+        if has_triton(left) and len(grad) and not tracked and is_plain(grad):
+            out_sum, in_sum = _kernel().slope_sums(left, right, grad, around.places, ctx.slope)
+        else:
+            ends = around.source, around.target
+            out_sum, in_sum = _slope_sums(left, right, *ends, ctx.slope, grad, tracked)
         to_attention = (left * out_sum).sum(0) + (right * in_sum).sum(0)
-        return attention * out_sum, attention * in_sum, to_attention, None, None, None
+        return attention * out_sum, attention * in_sum, to_attention, None, None
+
+
+def _kernel() -> Any:
+    from graphode.fields import attention_kernel
+
+    return attention_kernel
 
 
 def _slope_sums(
@@ -101,7 +117,7 @@ def _slope_sums(
 ) -> tuple[Tensor, Tensor]:
     """S and T: sums of LeakyReLU′(l_u + r_v) g over the edges that leave, and that arrive."""
     heads, width = left.shape[1:]
-    flat_left, flat_right = left.reshape(len(left), -1), right.reshape(len(right), -1)
+    flat_left, flat_right = left.flatten(1), right.flatten(1)
     out_sum, in_sum = torch.zeros_like(flat_left), torch.zeros_like(flat_right)
     if tracked:
         flat_left, flat_right = flat_left.detach(), flat_right.detach()  # m is flat between kinks

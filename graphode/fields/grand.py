@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphode.fields.edge_attention import edge_softmax
+from graphode.fields.edge_attention import Neighbours, Weights, attend, edge_softmax, neighbours
 from graphode.fields.extension import Extension
-from graphode.fields.structure import with_self_loops
 from graphode.fields.validation import check_channels, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.product import sampled_product
+from graphode.graphs.validation import checked_state
 
 
 class GRANDField(Extension):
@@ -70,27 +70,26 @@ class GRANDField(Extension):
         del t  # autonomous
         width = self.channels * (2 if self.remembers else 1)
         check_channels(self, z, width, " (the state and its start)" if self.remembers else "")
-        flat = graph.flatten(z)
-        looped = with_self_loops(graph, copies=math.prod(flat.shape[:-2]))
+        flat = checked_state(graph.flatten(z), graph)
+        around = neighbours(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, width)
         x, start = flat[:, : self.channels], flat[:, -self.channels :]
-        weights = self._attention(start if self.linear else x, looped)
-        dx = looped.reweight(weights).propagate(x) - x
+        weights = self._attention(start if self.linear else x, around)
+        dx = attend(weights, x[:, None], around)[:, 0] - x
         if self.beta is not None:
             dx = dx + self.beta * start
         if self.remembers:
             dx = torch.cat([dx, torch.zeros_like(dx)], -1)
         return dx.reshape(z.shape)
 
-    def _attention(self, x: Tensor, graph: Graph) -> Tensor:
-        """The entries of A(x), one per edge."""
-        heads = (self.heads, -1)
-        keys, queries = self.key(x).unflatten(-1, heads), self.query(x).unflatten(-1, heads)
-        keys = keys / math.sqrt(keys.shape[-1])
-        pairs = zip(keys.unbind(1), queries.unbind(1), strict=True)
-        # Edges with loops come in the order of the matrix, as the sampled products do.
-        scores = [inner_products(key, query, graph) for key, query in pairs]
-        return edge_softmax(torch.stack(scores, 1), graph).mean(1)
+    def _attention(self, x: Tensor, around: Neighbours) -> Weights:
+        """The entries of A(x), off the diagonal and on it, as of one head."""
+        keys, queries = self.key(x), self.query(x)
+        keys = keys / math.sqrt(keys.shape[-1] // self.heads)
+        scores = sampled_product(keys, queries, around.places, self.heads)
+        own = (keys * queries).unflatten(-1, (self.heads, -1)).sum(-1)
+        weights = edge_softmax(scores, own, around)
+        return Weights(*(part.mean(1, keepdim=True) for part in weights))
 
     def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
         """The state, and again as x(0) where that is needed."""
@@ -103,16 +102,3 @@ class GRANDField(Extension):
     def extra_repr(self) -> str:
         """Width, heads and kind."""
         return f"{self.channels}, heads={self.heads}, linear={self.linear}"
-
-
-def inner_products(
-    of_target: Float[Tensor, "nodes channels"],
-    of_source: Float[Tensor, "nodes channels"],
-    graph: Graph,
-) -> Float[Tensor, " edges"]:
-    """⟨a_v, b_u⟩ at every edge u → v of a graph whose edges are in the order of its matrix."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        source, target = graph.edge_index
-        return (of_target.index_select(0, target) * of_source.index_select(0, source)).sum(-1)
-    assert graph._pattern.order is None
-    return sampled_product(of_target, of_source, graph._pattern.places)

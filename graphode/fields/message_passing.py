@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphode.fields.structure import AttributedGraph
 from graphode.fields.validation import check_closes
 from graphode.graphs import Graph
+from graphode.graphs.validation import checked_state
 
 
 class MessagePassingField(nn.Module):
@@ -64,7 +65,7 @@ class MessagePassingField(nn.Module):
         if isinstance(graph, AttributedGraph):
             graph, attributes = graph
             _check_attributes(graph, attributes)
-        flat = graph.flatten(h)
+        flat = checked_state(graph.flatten(h), graph)
         source, target = graph.edge_index
         there, here = flat.index_select(-2, source), flat.index_select(-2, target)
         seen = [there - here if self.relative else there]
@@ -72,7 +73,9 @@ class MessagePassingField(nn.Module):
             seen.insert(0, here)
         if attributes is not None:
             seen.append(attributes.to(h.dtype).expand(*flat.shape[:-2], *attributes.shape))
-        messages = self.message(torch.cat(seen, -1)) * graph.edge_weight.to(h.dtype)[:, None]
+        shown = torch.cat(seen, -1)
+        _check_message(self.message, shown, h)
+        messages = self.message(shown) * graph.edge_weight.to(h.dtype)[:, None]
         zeros = messages.new_zeros(*flat.shape[:-1], messages.shape[-1])
         summed = zeros.index_add(-2, target, messages)
         dh = summed if self.update is None else self.update(summed)
@@ -84,6 +87,17 @@ class MessagePassingField(nn.Module):
             f"Let its last layer have {h.shape[-1]} channels.",
         )
         return dh.reshape(h.shape)
+
+
+def _check_message(message: Any, shown: Tensor, h: Tensor) -> None:
+    """Refuse what a message that begins with a linear layer cannot take."""
+    first = message[0] if isinstance(message, nn.Sequential) and len(message) else message
+    if isinstance(first, nn.Linear) and first.in_features != shown.shape[-1]:
+        raise ValueError(
+            f"The message of MessagePassingField sees {shown.shape[-1]} channels an edge, with a "
+            f"state of shape {list(h.shape)}, but takes {first.in_features}. Build it for "
+            f"{shown.shape[-1]}, or encode the state to another width first."
+        )
 
 
 def _check_attributes(graph: Graph, attributes: Tensor) -> None:

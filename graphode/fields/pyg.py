@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from graphode.fields.extension import Extension
 from graphode.fields.structure import AttributedGraph, repeated_edges, source_of
-from graphode.fields.validation import check_closes
+from graphode.fields.validation import check_channels, check_closes
 from graphode.graphs import Graph
+from graphode.graphs.validation import checked_state
 
 
 class ConvField(Extension):
@@ -72,7 +73,7 @@ class ConvField(Extension):
                 f"`AttributedGraph(graph, edge_attributes)` in its place."
             )
         graph = source_of(graph)
-        flat = graph.flatten(h)
+        flat = checked_state(graph.flatten(h), graph)
         copies = math.prod(flat.shape[:-2])
         named: dict[str, Tensor] = {"edge_index": repeated_edges(graph, copies)}
         if self.takes_weight:
@@ -82,6 +83,10 @@ class ConvField(Extension):
         x = flat.reshape(-1, h.shape[-1])
         if self.takes_start:
             x, named["x_0"] = x.chunk(2, -1)
+        channels = getattr(self.field, "in_channels", None)
+        if isinstance(channels, int) and channels > 0:  # -1: it learns its width from the first
+            what = f" (those of its layer {type(self.field).__name__})"
+            check_channels(self, x, channels, what)
         dx = self.field(x, **named)
         check_closes(
             self,

@@ -12,6 +12,7 @@ from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
 from graphode.fields.validation import check_channels, check_positive
 from graphode.graphs import Graph, SpectralBasis, spectral_basis
+from graphode.graphs.validation import checked_state
 
 
 class SpectralField(nn.Module):
@@ -66,7 +67,7 @@ class SpectralField(nn.Module):
             source, ("spectral_basis", self.num_modes), self._decomposed
         )
         basis = SpectralBasis(*(part.to(h.dtype) for part in basis))
-        modes = basis.to_modes(source.flatten(h))
+        modes = basis.to_modes(checked_state(source.flatten(h), source))
         shares = self._hats(basis.eigenvalues).t()  # [knots, modes]
         lead = (1,) * (modes.dim() - 2)
         terms = shares.reshape(self.knots, *lead, -1, 1) * modes

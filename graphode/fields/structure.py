@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphode.graphs import Graph
-from graphode.graphs.pattern import Pattern
 
 _remembered: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
 
@@ -42,16 +41,7 @@ def made_once(graph: Graph, name: Hashable, make: Callable[[Graph], Any]) -> Any
     """`make(graph)`, a tuple, remembered with the graph unless its weights want a gradient."""
     if graph.edge_weight.requires_grad or torch.compiler.is_compiling():
         return make(graph)
-    return _once(graph, name, lambda: _alone(make(graph)))
-
-
-def with_self_loops(graph: Graph, copies: int = 1) -> Graph:
-    """The source's edges and a loop at every node, unweighted; `copies` of it on a diagonal.
-
-    The edges come sorted by target, then source: the order of the matrix.
-    """
-    pattern = source_of(graph)._pattern
-    return _once(pattern, ("loops", copies), lambda: _looped(pattern, copies, graph.dtype))
+    return once(graph, name, lambda: _alone(make(graph)))
 
 
 def repeated_edges(graph: Graph, copies: int) -> Int[Tensor, "2 all_edges"]:
@@ -62,19 +52,8 @@ def repeated_edges(graph: Graph, copies: int) -> Int[Tensor, "2 all_edges"]:
     return (graph.edge_index[:, None] + start[:, None]).flatten(1)
 
 
-def _looped(pattern: Pattern, copies: int, dtype: torch.dtype) -> Graph:
-    nodes = pattern.num_nodes
-    source, target = pattern.edge_index
-    own = torch.arange(nodes, device=source.device)
-    code = torch.cat([target * nodes + source, own * (nodes + 1)]).unique()
-    target, source = code // max(nodes, 1), code % max(nodes, 1)
-    start = torch.arange(copies, device=source.device)[:, None] * nodes
-    edge_index = torch.stack([(source + start).flatten(), (target + start).flatten()])
-    weight = torch.ones(edge_index.shape[1], dtype=dtype, device=source.device)
-    return Graph._trusted(Pattern(edge_index, copies * nodes), weight)
-
-
-def _once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:
+def once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:
+    """`make()`, remembered for as long as `owner` lives; made anew in code that is compiled."""
     if torch.compiler.is_compiling():
         return make()
     known = _remembered.setdefault(owner, {})

@@ -1,7 +1,9 @@
 """φ: flows of ordinary differential equations. This room knows no graph."""
 
+from graphode.flows.capture import capture as capture
 from graphode.flows.collocation import Collocation as Collocation
 from graphode.flows.control import StepControl as StepControl
+from graphode.flows.counting import record_stats as record_stats
 from graphode.flows.events import Event as Event
 from graphode.flows.flow import Flow as Flow
 from graphode.flows.gradients import Adjoint as Adjoint

@@ -1,4 +1,8 @@
-"""A fixed-step flow as a CUDA graph: recorded once, forward and backward, then replayed."""
+"""CUDA graphs: work recorded once, then replayed without the host.
+
+A fixed-step flow by itself, forward and backward (`Flow(capture=True)`), or a whole program such
+as a training step with its optimiser and its evaluation (`capture`).
+"""
 
 import warnings
 from collections.abc import Callable
@@ -61,3 +65,42 @@ class CapturedFlows:
             # The graph is kept so that its identity, part of the key, is not reused.
             self.recordings[key] = ((graph, t0, t1), recording)
         return self.recordings[key][1](h)
+
+
+def capture(function: Callable[[], None], device: torch.device | str) -> Callable[[], None]:
+    """`function` as a program: on a GPU recorded at its fourth call, and replayed from then on.
+
+    It must work in place, on tensors of the device alone, and never ask the host: no `.item()`,
+    no adaptive solver. Its first calls run as they are, which is when kernels are compiled and
+    buffers made. Each call does its work exactly once, recorded or not. On other devices the
+    function itself comes back.
+
+    Args:
+        function: Takes and returns nothing.
+        device: Where its tensors are.
+    """
+    return _Program(function) if torch.device(device).type == "cuda" else function
+
+
+class _Program:
+    WARM_UP = 3
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self) -> None:
+        if self.graph is None and self.calls < self.WARM_UP:
+            self.calls += 1
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                self.function()
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                self.function()
+        self.graph.replay()

@@ -13,6 +13,7 @@ from torch import Tensor
 from graphode.flows.adjoint import solve_with_adjoint
 from graphode.flows.checkpoint import solve_with_checkpoints
 from graphode.flows.control import StepControl
+from graphode.flows.counting import report
 from graphode.flows.dense import KeptSteps, SolveAgain
 from graphode.flows.dependencies import argument_tensors, detached_arguments, field_tensors
 from graphode.flows.evaluation import Evaluation
@@ -227,6 +228,19 @@ def _by_gradient(
     evaluation: Evaluation,
     events: tuple[Event, ...],
     only_final: bool = False,
+) -> Result:
+    result = _solved(problem, options, settings, evaluation, events, only_final)
+    report(result.stats)
+    return result
+
+
+def _solved(
+    problem: Problem,
+    options: Options,
+    settings: Settings,
+    evaluation: Evaluation,
+    events: tuple[Event, ...],
+    only_final: bool,
 ) -> Result:
     gradient = find_gradient(options.gradient)
     adjoint = isinstance(gradient, Adjoint) and torch.is_grad_enabled()

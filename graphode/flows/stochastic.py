@@ -8,47 +8,36 @@ backward pass, in a recomputation, after a resume, alone or inside an ensemble. 
 
 `stochastic(seed, step)` supplies the first two; without it they are one draw from torch's
 generator per solve. Within one solve a field is thereby a function, as error control and adjoints
-need: redrawing at every evaluation makes it noise.
-
-The hash is the 32-bit `lowbias32` of Wellons (2018, "Prospecting for hash functions"), keyed by
-64 bits that `splitmix64` (Steele, Lea, Flood, 2014) mixes on the host or on the device.
+need: redrawing at every evaluation makes it noise. How a key becomes a mask
+stands in `masks`.
 """
 
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from graphode.flows.masks import MaskKey, Number, keyed_mask, mix
+
 Redraw = Literal["per_solve", "per_step", "per_eval"]
-Number = int | Tensor
-
-_WORD = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class Key:
-    """What `stochastic` supplies."""
-
-    seed: Number
-    step: Number
-    sample: Tensor | None = None
-
-
-_key: Key | None = None
+# What `stochastic` supplies to every key inside it, mixed once: `[*members, *samples]` or a number.
+_prefix: Number | None = None
 
 
 @dataclass
 class SolveNoise:
-    """The masks of one solve: the key it began with, and where the solver stands.
+    """The masks of one solve: the prefix it began with, and where the solver stands.
 
     A mask drawn once per solve is kept for the backward pass.
     """
 
-    key: Key | None = field(default_factory=lambda: _key)
+    prefix: Number | None = field(default_factory=lambda: _prefix)
     draw: int = 0
     step: Number = -1
     attempt: int = -1
@@ -74,12 +63,21 @@ def stochastic(seed: Number, step: Number = 0, sample: Tensor | None = None) -> 
         sample: Identities of the samples `[*batch]`, to give each its own masks wherever it
             stands in a batch; without them all samples share theirs.
     """
-    global _key
-    before, _key = _key, Key(seed, step, sample)
+    global _prefix
+    before, _prefix = _prefix, _mixed(seed, step, sample)
     try:
         yield
     finally:
-        _key = before
+        _prefix = before
+
+
+def _mixed(seed: Number, step: Number, sample: Tensor | None) -> Number:
+    if sample is None:
+        return mix([seed, step])
+    if isinstance(seed, Tensor):
+        seed = seed.reshape(seed.shape + (1,) * sample.ndim)
+        sample = sample.expand(seed.shape[: seed.ndim - sample.ndim] + sample.shape)
+    return mix([seed, step, sample])
 
 
 @contextmanager
@@ -92,6 +90,41 @@ def noise_of(noise: SolveNoise) -> Iterator[None]:
     finally:
         _solve = before
         noise.evaluation += 1
+
+
+def current_prefix() -> Number | None:
+    """What `stochastic` has supplied to masks drawn now, if it has."""
+    return _prefix if _solve is None else _solve.prefix
+
+
+def member_numbers() -> tuple[Tensor | None, Tensor | None]:
+    """What of a mask's key has the members first: its prefix, and steps in an adaptive solve."""
+    if _solve is not None and _solve.prefix is None and _solve.draw == 0:
+        _solve.draw = torch_draw()
+    return _listed(current_prefix()), None if _solve is None else _listed(_solve.step)
+
+
+def _listed(number: Number | None) -> Tensor | None:
+    return number if isinstance(number, Tensor) and number.ndim else None
+
+
+@contextmanager
+def of_member(prefix: Tensor | None, step: Tensor | None) -> Iterator[None]:
+    """Masks drawn inside are those of one member: of the prefix and the step that are its own.
+
+    None where all members have the same. Masks are not kept: those of a member that is mapped by
+    `torch.func.vmap` have no meaning outside it.
+    """
+    global _prefix, _solve
+    before = _prefix, _solve
+    _prefix = current_prefix() if prefix is None else prefix
+    if _solve is not None:
+        number = _solve.step if step is None else step
+        _solve = replace(_solve, prefix=_prefix, step=number, masks={})
+    try:
+        yield
+    finally:
+        _prefix, _solve = before
 
 
 class Stochastic(nn.Module):
@@ -117,134 +150,53 @@ class Stochastic(nn.Module):
         digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
         self.path_number = int.from_bytes(digest, "little")
 
-    def keep_mask(self, rate: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """1/(1 − rate) where kept and 0 elsewhere, `[*keys, *shape]`, in the dtype of `like`.
+    def keep_mask(self, rate: float, positions: Tensor, like: Tensor) -> Tensor:
+        """1/(1 − rate) where kept and 0 elsewhere, `[*keys, *positions]`, in the dtype of `like`.
 
         `keys` are the dimensions of a seed per member and of samples; usually there are none.
+
+        Args:
+            rate: Probability to drop.
+            positions: The hashed place of each entry; see `masks.hashed_positions`.
+            like: Where the mask is needed.
         """
         noise = _solve
-        if noise is None:
-            draw = torch_draw() if _key is None else 0
-            return self._draw(rate, shape, like, _key, (draw,))
-        if noise.key is None and noise.draw == 0:
-            noise.draw = torch_draw()
-        if self.redraw == "per_step":
-            return self._draw(rate, shape, like, noise.key, (noise.draw, noise.step))
-        if self.redraw == "per_eval":
-            numbers = (noise.draw, noise.attempt, noise.evaluation)
-            return self._draw(rate, shape, like, noise.key, numbers)
-        name = (id(self), rate, shape, like.dtype, like.device)
+        if noise is None or self.redraw != "per_solve" or _is_mapped():
+            return self._mask(rate, positions, like)
+        name = (id(self), rate, positions.shape, like.dtype, like.device)
         if name not in noise.masks:
-            noise.masks[name] = self._draw(rate, shape, like, noise.key, (noise.draw,))
+            noise.masks[name] = self._mask(rate, positions, like)
         return noise.masks[name]
 
     @torch.no_grad()
-    def _draw(
-        self,
-        rate: float,
-        shape: tuple[int, ...],
-        like: Tensor,
-        key: Key | None,
-        numbers: tuple[Number, ...],
-    ) -> Tensor:
-        parts: list[Number] = [self.path_number, *numbers]
-        if key is not None:
-            parts = [key.seed, key.step, *parts]
-            if key.sample is not None:
-                parts.append(key.sample)
-        return keyed_mask(mix(parts), rate, shape, like.dtype, like.device)
+    def _mask(self, rate: float, positions: Tensor, like: Tensor) -> Tensor:
+        return keyed_mask(self.mask_key().whole, rate, positions, like.dtype)
+
+    def mask_key(self) -> MaskKey:
+        """The key of the mask that is due now."""
+        noise = _solve
+        if noise is None:
+            prefix, numbers = _prefix, (torch_draw() if _prefix is None else 0,)
+        else:
+            if noise.prefix is None and noise.draw == 0:
+                noise.draw = torch_draw()
+            counters: dict[str, tuple[Number, ...]] = {
+                "per_solve": (),
+                "per_step": (noise.step,),
+                "per_eval": (noise.attempt, noise.evaluation),
+            }
+            prefix, numbers = noise.prefix, (noise.draw, *counters[self.redraw])
+        return MaskKey(0 if prefix is None else prefix, mix([self.path_number, *numbers]))
+
+
+def _is_mapped() -> bool:
+    """Whether `torch.func` is at work, whose tensors must not be kept."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def torch_draw() -> int:
     """One draw from torch's generator."""
     return int(torch.randint(1 << 62, ()).item())
-
-
-def mix(parts: list[Number]) -> Number:
-    """64 bits from numbers; tensors among them broadcast from the left, `[*keys]`."""
-    width = max([0, *[part.ndim for part in parts if isinstance(part, Tensor)]])
-    state: Number = 0
-    for part in parts:
-        if isinstance(part, Tensor):
-            part = part.to(torch.int64)
-            part = part.reshape(part.shape + (1,) * (width - part.ndim))
-        state = _splitmix(_add(state, part))
-    return state
-
-
-def keyed_mask(
-    key: Number, rate: float, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """The mask of a key, `[*keys, *shape]`: 0 with probability `rate`, else 1/(1 − rate)."""
-    low, high = _halves(key, len(shape))
-    bits = _scrambled_positions(shape, device) + low
-    bits = bits ^ high
-    bits.bitwise_xor_((bits >> 16).bitwise_and_(0xFFFF)).mul_(0x21F0AAAD)
-    bits.bitwise_xor_((bits >> 15).bitwise_and_(0x1FFFF)).mul_(0x735A2D97)
-    bits.bitwise_xor_((bits >> 15).bitwise_and_(0x1FFFF))
-    threshold = min(int(rate * 2**32), 2**32 - 1) - 2**31
-    return (bits >= threshold).to(dtype).mul_(1 / (1 - rate))
-
-
-_positions: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
-
-
-def _scrambled_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A hash of each position; without it masks of neighbouring keys would be shifted copies."""
-    known = _positions.get((shape, device))
-    if known is not None:
-        return known
-    count = torch.Size(shape).numel()
-    index = torch.arange(count, dtype=torch.int64, device=device)
-    scrambled = _splitmix(index)
-    assert isinstance(scrambled, Tensor)
-    # The upper half of the word, as a signed 32-bit number.
-    positions = (scrambled >> 32).to(torch.int32).reshape(shape)
-    if not torch.compiler.is_compiling():
-        if len(_positions) >= 64:
-            _positions.clear()
-        _positions[shape, device] = positions
-    return positions
-
-
-def _halves(key: Number, system_dims: int) -> tuple[Number, Number]:
-    """A key as two signed 32-bit numbers, lined up with a mask's shape."""
-    if isinstance(key, Tensor):
-        key = key.reshape(key.shape + (1,) * system_dims)
-        return ((key << 32) >> 32).to(torch.int32), (key >> 32).to(torch.int32)
-    return _signed(key & 0xFFFFFFFF, 32), _signed(key >> 32, 32)
-
-
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >= 1 << (bits - 1) else value
-
-
-def _add(a: Number, b: Number) -> Number:
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        a = a if isinstance(a, Tensor) else _signed(a & _WORD, 64)
-        b = b if isinstance(b, Tensor) else _signed(b & _WORD, 64)
-        return a + b
-    return (a + b) & _WORD
-
-
-def _splitmix(state: Number) -> Number:
-    """One round of splitmix64; 64-bit arithmetic that wraps, the same on host and device."""
-    state = _add(state, 0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        state = _multiply(_shifted_xor(state, shift), factor)
-    return _shifted_xor(state, 31)
-
-
-def _multiply(value: Number, factor: int) -> Number:
-    if isinstance(value, Tensor):
-        return value * _signed(factor, 64)
-    return (value * factor) & _WORD
-
-
-def _shifted_xor(value: Number, shift: int) -> Number:
-    if isinstance(value, Tensor):
-        return value ^ ((value >> shift) & ((1 << (64 - shift)) - 1))
-    return value ^ (value >> shift)
 
 
 def may_draw(f: object) -> bool:

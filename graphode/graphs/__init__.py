@@ -3,6 +3,8 @@
 from graphode.graphs import tree as tree
 from graphode.graphs.cayley import cayley as cayley
 from graphode.graphs.chebyshev import chebyshev as chebyshev
+from graphode.graphs.dense_graph import DenseGraph as DenseGraph
+from graphode.graphs.dense_radius import dense_radius_graph as dense_radius_graph
 from graphode.graphs.diffusion import diffuse as diffuse
 from graphode.graphs.diffusion import random_walks as random_walks
 from graphode.graphs.distances import gaussian_graph as gaussian_graph
@@ -18,10 +20,12 @@ from graphode.graphs.topology import nearest_graph as nearest_graph
 from graphode.graphs.topology import radius_graph as radius_graph
 
 __all__ = [
+    "DenseGraph",
     "Graph",
     "SpectralBasis",
     "cayley",
     "chebyshev",
+    "dense_radius_graph",
     "diffuse",
     "edge_lengths",
     "gaussian_graph",

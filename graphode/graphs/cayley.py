@@ -47,6 +47,8 @@ def cayley(
             f"`order` and `iterations` must be 0 or more, but they are {order} and {iterations}. "
             "Give the highest power, and about 10 iterations."
         )
+    # All nodes of a batch in one dimension, in which the diagonal counts them.
+    flat = graph.flatten(h)
     diagonal = graph.diagonal.to(h.dtype)[:, None]
     imaginary = torch.complex(torch.zeros_like(diagonal), torch.ones_like(diagonal))
     inverse = 1 / (zoom * diagonal + imaginary)
@@ -54,14 +56,14 @@ def cayley(
     def laplacian(y: Tensor) -> Tensor:
         return zoom * _propagate_complex(graph, y)
 
-    terms = [torch.complex(h, torch.zeros_like(h))]
+    terms = [torch.complex(flat, torch.zeros_like(flat))]
     for _ in range(order):
         right = laplacian(terms[-1]) - imaginary * terms[-1]
         y = inverse * right
         for _ in range(iterations):
             y = inverse * (right - laplacian(y) + zoom * diagonal * y)
         terms.append(y)
-    return torch.stack(terms)
+    return torch.stack(terms).reshape(order + 1, *h.shape)
 
 
 def _propagate_complex(graph: Graph, y: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
     return _product(values, values_t, h, *places)
 
 
-def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
+def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = None) -> Tensor:
     """⟨a[i], b[j]⟩ at every stored entry."""
-    return _sampled(a, b, *places)
+    return _sampled(a, b, *places, heads)
 
 
 @torch.library.custom_op("graphode::sparse_product", mutates_args=())
@@ -44,12 +44,17 @@ def _sampled(
     col_t: Tensor,
     order: Tensor,
     inverse: Tensor,
+    heads: int | None = None,
 ) -> Tensor:
-    return sample(a, b, crow, col)
+    return sample(a, b, crow, col, heads)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
+
+
+def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:-1])
 
 
 def _product_backward(ctx: Any, grad: Tensor):
@@ -72,10 +77,17 @@ def _sampled_backward(ctx: Any, grad: Tensor):
     grad_a, grad_b = sampled_gradients(
         sparse_product, ctx.needs_input_grad, a, b, Sparsity(*places), grad
     )
-    return grad_a, grad_b, *[None] * len(places)
+    return grad_a, grad_b, *[None] * len(places), None
 
 
 _product.register_fake(lambda values, values_t, h, *places: h.new_empty(h.shape))
 _product.register_autograd(_product_backward, setup_context=_save)
-_sampled.register_fake(lambda a, b, crow, col, *places: a.new_empty(col.shape))
-_sampled.register_autograd(_sampled_backward, setup_context=_save)
+
+
+@_sampled.register_fake
+def _(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, *rest: Any, heads: int | None = None):
+    heads = rest[4] if len(rest) > 4 else heads
+    return a.new_empty(col.shape if heads is None else (*col.shape, heads))
+
+
+_sampled.register_autograd(_sampled_backward, setup_context=_save_sampled)

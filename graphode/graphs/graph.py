@@ -224,13 +224,13 @@ class Graph:
 
     @property
     def num_graphs(self) -> int:
-        """How many graphs are batched in this one; 1 if it is alone."""
+        """How many graphs are batched in this one, perhaps none; 1 if it is alone."""
         return len(self.sizes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of nodes of each graph of a batch."""
-        return self._pattern.sizes or (self.num_nodes,)
+        return (self.num_nodes,) if self._pattern.sizes is None else self._pattern.sizes
 
     @property
     def node_graph(self) -> Int[Tensor, " nodes"]:

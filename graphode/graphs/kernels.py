@@ -3,6 +3,9 @@
     multiply:  out[i] = Σ_k values[k] h[col[k]],   k in row i
     sample:    out[k] = ⟨a[row k], b[col[k]]⟩,      k over the stored entries
 
+Both take several matrices on one pattern too (see `derivatives`): on a GPU where Triton is, by
+kernels of our own, else one product for each.
+
 Which PyTorch kernel serves which device was measured: `benchmarks/propagate.py --only kernels`. On
 a CPU, FBGEMM's embedding bag takes half the time of MKL's CSR product at 64 channels; it has no
 float64 path, where PyTorch's own CSR reduction is best; MKL wins where the product is small. On a
@@ -10,8 +13,10 @@ GPU it is cuSPARSE's product. None of them makes a tensor of size edges × chann
 """
 
 import functools
+import importlib.util
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +29,9 @@ CHUNK_ELEMENTS = 1 << 22
 SMALL_PRODUCT = 1 << 15
 HAS_MKL = torch.backends.mkl.is_available()
 
+# Where Triton kernels serve. Its interpreter runs them on a CPU too, for tests.
+TRITON_DEVICES = {"cuda"}
+
 # PyTorch warns once per process that CSR tensors are beta; users of a graph need not hear it.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -34,7 +42,7 @@ def _in_own_dtype(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Keep autocast out: a product has the dtype of its state, and its gradient the same."""
 
     @functools.wraps(kernel)
-    def wrapped(first: Tensor, *rest: Tensor) -> Tensor:
+    def wrapped(first: Tensor, *rest: Any) -> Tensor:
         if not torch.is_autocast_enabled(first.device.type):
             return kernel(first, *rest)
         with torch.autocast(first.device.type, enabled=False):
@@ -43,11 +51,33 @@ def _in_own_dtype(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return wrapped
 
 
+def has_triton(x: Tensor) -> bool:
+    """Whether our Triton kernels serve tensors like this one."""
+    suits = x.device.type in TRITON_DEVICES and x.dtype in (torch.float32, torch.float64)
+    return suits and _is_triton_installed()
+
+
+@functools.cache
+def _is_triton_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _heads_kernel() -> Any:
+    from graphode.graphs import heads_kernel
+
+    return heads_kernel
+
+
 @_in_own_dtype
 def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     """The sparse product of a CSR matrix and a dense [nodes, columns] matrix."""
     if values.numel() == 0 or h.numel() == 0:
         return h.new_zeros(h.shape)
+    if values.dim() == 2:
+        if has_triton(h):
+            return _heads_kernel().multiply(values, h, crow, col)
+        blocks = zip(values.unbind(1), h.chunk(values.shape[1], 1), strict=True)
+        return torch.cat([multiply(column, block, crow, col) for column, block in blocks], 1)
     # The kernels read memory in a row: a column of attention weights is not laid out so.
     h, values = h.contiguous(), values.contiguous()
     on_cpu = h.device.type == "cpu"
@@ -68,10 +98,15 @@ def _suits_mkl(values: Tensor, h: Tensor) -> bool:
 
 
 @_in_own_dtype
-def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor) -> Tensor:
+def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, heads: int | None = None) -> Tensor:
     """The entries of a bᵀ at the stored places of a CSR pattern: one inner product an edge."""
     if col.numel() == 0 or a.numel() == 0:
-        return a.new_zeros(col.shape)
+        return a.new_zeros(col.shape if heads is None else (*col.shape, heads))
+    if heads is not None:
+        if has_triton(a):
+            return _heads_kernel().sample(a, b, crow, col, heads)
+        blocks = zip(a.chunk(heads, 1), b.chunk(heads, 1), strict=True)
+        return torch.stack([sample(of_a, of_b, crow, col) for of_a, of_b in blocks], 1)
     if a.dtype not in (torch.float32, torch.float64):
         return _sample_in_chunks(a, b, crow, col)
     if a.device.type == "cpu" and a.shape[1] % 16 and a.shape[1] > 1:

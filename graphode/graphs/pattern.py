@@ -34,11 +34,12 @@ class Pattern:
         self.edge_index = edge_index
         self.num_nodes = num_nodes
         self.sizes = sizes
-        stacks = sizes is not None and len(set(sizes)) == 1
-        self.batch_shape = (batch_shape or (len(sizes),)) if sizes is not None and stacks else None
+        self.batch_shape = batch_shape
+        if batch_shape is None and sizes is not None and len(set(sizes)) <= 1:
+            self.batch_shape = (len(sizes),)
         self.order, self.places = _compress(edge_index, num_nodes)
         self.is_symmetric = self.places.col_t is self.places.col
-        self.node_graph = _node_graph(sizes or (num_nodes,), edge_index.device)
+        self.node_graph = _node_graph((num_nodes,) if sizes is None else sizes, edge_index.device)
 
     def to(self, device: torch.device) -> Pattern:
         places = Sparsity(*(part.to(device) for part in self.places))
@@ -69,8 +70,9 @@ class Pattern:
         if self.batch_shape is None or h.dim() < 2 or h.shape[-2] == self.num_nodes:
             return h
         dims = len(self.batch_shape)
-        stacked = (*self.batch_shape, self.num_nodes // math.prod(self.batch_shape))
-        return h.flatten(-2 - dims, -2) if h.shape[-2 - dims : -1] == stacked else h
+        is_stacked = tuple(h.shape[-2 - dims : -2]) == self.batch_shape
+        fits = h.shape[-2] * math.prod(self.batch_shape) == self.num_nodes
+        return h.flatten(-2 - dims, -2) if is_stacked and fits else h
 
 
 def _compress(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Sparsity]:

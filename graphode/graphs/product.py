@@ -20,7 +20,7 @@ from graphode.graphs.kernels import multiply, sample
 
 def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
     """A h, with gradients to `values` and `h`; see `derivatives.Product`."""
-    if torch.compiler.is_compiling() or _is_batched(h):
+    if torch.compiler.is_compiling() or _is_batched(h) or _is_batched(values):
         return compiled.sparse_product(values, values_t, h, places)
     if _is_transformed():
         return transforms.sparse_product(values, values_t, h, places)
@@ -29,13 +29,21 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
     return multiply(values, h, places.crow, places.col)
 
 
-def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
-    """⟨a[i], b[j]⟩ at every stored entry, with gradients to `a` and `b`."""
-    if _is_batched(a) or _is_batched(b):
-        return compiled.sampled_product(a, b, places)
+def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = None) -> Tensor:
+    """⟨a[i], b[j]⟩ at every stored entry, with gradients to `a` and `b`; see `Sampled`."""
+    if torch.compiler.is_compiling() or _is_batched(a) or _is_batched(b):
+        return compiled.sampled_product(a, b, places, heads)
+    if _is_transformed():
+        return transforms.sampled_product(a, b, places, heads)
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        return _Sampled.apply(a, b, places)  # pyright: ignore[reportReturnType]
-    return sample(a, b, places.crow, places.col)
+        return _Sampled.apply(a, b, places, heads)  # pyright: ignore[reportReturnType]
+    return sample(a, b, places.crow, places.col, heads)
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether nothing traces, maps or pushes forward, so that kernels may read the tensors."""
+    watched = torch.compiler.is_compiling() or _is_transformed()
+    return not watched and not any(_is_batched(tensor) for tensor in tensors)
 
 
 def _is_transformed() -> bool:
@@ -72,10 +80,10 @@ class _Product(torch.autograd.Function):
 
 class _Sampled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, places: Sparsity):
+    def forward(ctx: Any, a: Tensor, b: Tensor, places: Sparsity, heads: int | None):
         ctx.save_for_backward(a, b)
         ctx.places = places
-        return sample(a, b, places.crow, places.col)
+        return sample(a, b, places.crow, places.col, heads)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
@@ -83,4 +91,4 @@ class _Sampled(torch.autograd.Function):
         grad_a, grad_b = sampled_gradients(
             sparse_product, ctx.needs_input_grad, a, b, ctx.places, grad_outputs[0]
         )
-        return grad_a, grad_b, None
+        return grad_a, grad_b, None, None

@@ -33,8 +33,8 @@ def radius_graph(
     Nodes in the same place are joined. A node whose position is not finite is isolated.
 
     Args:
-        positions: Where the nodes are. Leading dimensions make a batch of graphs, which acts on
-            states `[*batch, nodes, channels]`.
+        positions: Where the nodes are. Leading dimensions make a batch of graphs, perhaps of
+            none, which acts on states `[*batch, nodes, channels]`.
         radius: The largest length of an edge.
         kernel: Lengths [edges] to weights [edges]; ones by default.
     """
@@ -68,7 +68,9 @@ def nearest_graph(
             "`positions` must be finite for nodes to have nearest ones, but some are not. Drop "
             "those nodes, or see why the state diverged."
         )
-    neighbors = torch.stack([_nearest(sample, num_neighbors) for sample in samples.unbind()])
+    neighbors = torch.empty(0, nodes, num_neighbors, dtype=torch.int64, device=samples.device)
+    if len(samples):
+        neighbors = torch.stack([_nearest(sample, num_neighbors) for sample in samples.unbind()])
     start = torch.arange(len(samples), device=samples.device)[:, None, None] * nodes
     source = (neighbors + start).flatten()
     target = torch.arange(len(samples) * nodes, device=samples.device)
@@ -112,7 +114,9 @@ def _close_pairs(samples: Tensor, radius: float | int) -> tuple[Tensor, Tensor]:
     # on the route, nor on the batch a sample is in.
     generous = radius * (1 + 1e-5)
     count, nodes, dims = samples.shape
-    if samples.device.type == "cpu" and nodes > ALL_PAIRS_NODES:
+    if count == 0:
+        source = target = torch.empty(0, dtype=torch.int64, device=samples.device)
+    elif samples.device.type == "cpu" and nodes > ALL_PAIRS_NODES:
         pairs = [_tree_pairs(sample, generous) + k * nodes for k, sample in enumerate(samples)]
         source, target = torch.cat(pairs, 1)
     else:

@@ -18,9 +18,9 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
     return _Product.apply(values, values_t, h, *places)  # pyright: ignore[reportReturnType]
 
 
-def sampled_product(a: Tensor, b: Tensor, places: Sparsity) -> Tensor:
+def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = None) -> Tensor:
     """⟨a[i], b[j]⟩ at every stored entry."""
-    return _Sampled.apply(a, b, *places)  # pyright: ignore[reportReturnType]
+    return _Sampled.apply(a, b, heads, *places)  # pyright: ignore[reportReturnType]
 
 
 class _Product(torch.autograd.Function):
@@ -66,22 +66,24 @@ class _Product(torch.autograd.Function):
             columns = h.movedim(in_dims[2], 2)
             product = sparse_product(values, values_t, columns.flatten(1), places)
             return product.reshape(columns.shape), 2
-        values = _leading(values, in_dims[0], count).flatten()
-        values_t = None if values_t is None else _leading(values_t, in_dims[1], count).flatten()
+        values = _leading(values, in_dims[0], count).flatten(0, 1)
+        if values_t is not None:
+            values_t = _leading(values_t, in_dims[1], count).flatten(0, 1)
         h = _leading(h, in_dims[2], count)
-        product = sparse_product(values, values_t, h.flatten(0, 1), _repeated(places, count))
+        product = sparse_product(values, values_t, h.flatten(0, 1), places.repeated(count))
         return product.reshape(h.shape), 0
 
 
 class _Sampled(torch.autograd.Function):
     @staticmethod
-    def forward(a: Tensor, b: Tensor, *places: Tensor):
-        return sample(a, b, *places[:2])
+    def forward(a: Tensor, b: Tensor, heads: int | None, *places: Tensor):
+        return sample(a, b, *places[:2], heads)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
+        a, b, ctx.heads, *places = inputs
+        ctx.save_for_backward(a, b, *places)
+        ctx.save_for_forward(a, b, *places)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
@@ -89,47 +91,26 @@ class _Sampled(torch.autograd.Function):
         grad_a, grad_b = sampled_gradients(
             sparse_product, ctx.needs_input_grad, a, b, Sparsity(*places), grad_outputs[0]
         )
-        return grad_a, grad_b, *[None] * len(places)
+        return grad_a, grad_b, None, *[None] * len(places)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None):
         a, b, *rest = ctx.saved_tensors
         da, db, *_ = grad_inputs
-        places = Sparsity(*rest)
-        tangent = torch.zeros_like(places.col, dtype=a.dtype)
-        tangent = tangent if da is None else sampled_product(da, b, places)
-        return tangent if db is None else tangent + sampled_product(a, db, places)
+        places, heads = Sparsity(*rest), ctx.heads
+        tangents = [] if da is None else [sampled_product(da, b, places, heads)]
+        tangents += [] if db is None else [sampled_product(a, db, places, heads)]
+        return sum(tangents)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        a, b, *rest = args
-        places = _repeated(Sparsity(*rest), info.batch_size)
-        a, b = (_leading(x, d, info.batch_size) for x, d in zip((a, b), in_dims[:2], strict=True))
-        sampled = sampled_product(a.flatten(0, 1), b.flatten(0, 1), places)
-        return sampled.reshape(info.batch_size, -1), 0
+        a, b, heads, *rest = args
+        count, places = info.batch_size, Sparsity(*rest)
+        a, b = (_leading(x, d, count) for x, d in zip((a, b), in_dims[:2], strict=True))
+        both = a.flatten(0, 1), b.flatten(0, 1)
+        sampled = sampled_product(*both, places.repeated(count), heads)
+        return sampled.unflatten(0, (count, len(places.col))), 0
 
 
 def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:
     return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
-def _repeated(places: Sparsity, count: int) -> Sparsity:
-    """The block-diagonal pattern of `count` copies."""
-    nodes, entries = places.crow.numel() - 1, places.col.numel()
-    block = torch.arange(count, device=places.col.device)[:, None]
-
-    def rows(crow: Tensor) -> Tensor:
-        last = crow.new_full((1,), count * entries, dtype=torch.int64)
-        return torch.cat([(crow[:-1] + block * entries).flatten(), last])
-
-    def shifted(index: Tensor, by: int) -> Tensor:
-        return (index + block * by).flatten()
-
-    return Sparsity(
-        rows(places.crow),
-        shifted(places.col, nodes),
-        rows(places.crow_t),
-        shifted(places.col_t, nodes),
-        shifted(places.order, entries),
-        shifted(places.inverse, entries),
-    )

@@ -3,6 +3,7 @@
 from graphode.models.dense import MLP as MLP
 from graphode.models.encoder import GraphConvEncoder as GraphConvEncoder
 from graphode.models.encoder import LinearEncoder as LinearEncoder
+from graphode.models.flat_gru import FlatGRU as FlatGRU
 from graphode.models.gade import GADE as GADE
 from graphode.models.gat import GAT as GAT
 from graphode.models.gcde import GCDE as GCDE
@@ -16,4 +17,10 @@ from graphode.models.pooling import GlobalPool as GlobalPool
 from graphode.models.pooling import PooledReadout as PooledReadout
 from graphode.models.readout import GraphConvReadout as GraphConvReadout
 from graphode.models.readout import LinearReadout as LinearReadout
+from graphode.models.recurrent import GCDEGRU as GCDEGRU
+from graphode.models.recurrent import GCDELSTM as GCDELSTM
+from graphode.models.recurrent import GCDERNN as GCDERNN
+from graphode.models.recurrent import GCGRU as GCGRU
+from graphode.models.recurrent import GCLSTM as GCLSTM
+from graphode.models.recurrent import GCRNN as GCRNN
 from graphode.models.sparse_features import SparseFeatures as SparseFeatures

@@ -4,8 +4,8 @@
     GraphConvEncoder    σ(Â (dropout(x) W) + b)
 
 Of sparse features the zeros are not touched: the product is one sparse product, and dropout falls
-on the non-zeros, which is all it can change. A mask's entries are keyed by node and channel for
-dense features and by the position among the non-zeros for sparse ones: the same law, other draws.
+on the non-zeros, which is all it can change. A mask's entries are keyed by node and channel, so
+that sparse features lose the same entries as dense ones.
 """
 
 import math
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from graphode.fields import Dropout, GraphConvolution
 from graphode.fields.activation import Activation, find_activation
+from graphode.fields.fused_convolution import mix, spread
+from graphode.flows.kernels import may_use_kernels
 from graphode.graphs import Graph
 from graphode.models.sparse_features import SparseFeatures
 
@@ -30,9 +32,11 @@ class FeatureDropout(Dropout):
         """Drop entries in training; of the kind that comes."""
         if isinstance(h, Tensor):
             return super().forward(h)
-        if not self.training or self.rate == 0:
+        if not self.is_active:
             return h
-        return h.with_values(h.values * self.keep_mask(self.rate, (h.num_entries,), h.values))
+        if may_use_kernels(h.values):
+            return h.with_values(self.drop(h.values, h.hashed_positions, 1))
+        return h.with_values(h.values * self.keep_mask(self.rate, h.hashed_positions, h.values))
 
 
 class LinearEncoder(nn.Module):
@@ -119,8 +123,11 @@ class GraphConvEncoder(GraphConvolution):
     def forward(self, h: Features, graph: Graph) -> Float[Tensor, "*batch nodes out_channels"]:
         """Drop, mix channels, mix neighbours, bend."""
         check_features(self, h, self.weight.shape[0])
-        out = graph.propagate(times(self.dropout(h), self.weight))
-        return self.activation(out if self.bias is None else out + self.bias)
+        if isinstance(h, Tensor):
+            mixed = mix(h, self.weight, self.dropout)
+        else:
+            mixed = self.dropout(h).multiply(self.weight)
+        return spread(mixed, self.bias, graph, self.activation)
 
 
 def times(x: Tensor | SparseFeatures, weight: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphode.flows.kernels import may_use_kernels
 from graphode.graphs.derivatives import Sparsity
 
 
@@ -24,6 +25,8 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
         - **weight:** `[*members, features, channels]`
         - **output:** `[*members, nodes, channels]`; members of either broadcast.
     """
+    if may_use_kernels(weight):
+        return _Members.apply(values, weight, *places)  # pyright: ignore[reportReturnType]
     *lead, features, channels = weight.shape
     rows = places.crow.numel() - 1
     if values.ndim == 1:
@@ -90,6 +93,61 @@ def _transposed(values: Tensor, places: list[Tensor]) -> tuple[Tensor, ...]:
     """Values and places of Xᵀ."""
     sparsity = Sparsity(*places)
     return values.index_select(0, sparsity.order), *sparsity.transposed
+
+
+class _Members(torch.autograd.Function):
+    """All members by the GPU's kernel, which needs neither columns nor blocks."""
+
+    @staticmethod
+    def forward(values: Tensor, weight: Tensor, *places: Tensor):
+        crow, col, *_ = places
+        return _by_kernel(values, weight, crow, col, None)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
+        values, weight, *places = inputs
+        ctx.shape = weight.shape
+        ctx.save_for_backward(values, *places)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        values, *places = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # Linear in the weight: the gradient's own gradient is the product with Xᵀ.
+            values_t = values.index_select(-1, places[4])
+            transposed = Sparsity(*places).transposed
+            grad = _Members.apply(values_t, grad_outputs[0], *transposed)
+            assert isinstance(grad, Tensor)
+        else:
+            _, _, crow_t, col_t, order, _ = places
+            grad = _by_kernel(values, grad_outputs[0], crow_t, col_t, order)
+        return None, grad.sum_to_size(ctx.shape), *[None] * len(places)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        values, weight = (
+            x if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(args[:2], in_dims[:2], strict=True)
+        )
+        return _Members.apply(values, weight, *args[2:]), 0
+
+
+def _by_kernel(
+    values: Tensor, weight: Tensor, crow: Tensor, col: Tensor, order: Tensor | None
+) -> Tensor:
+    from graphode.graphs.batched_kernel import multiply
+
+    members = torch.broadcast_shapes(values.shape[:-1], weight.shape[:-2])
+    if values.ndim > 1:
+        values = values.expand(*members, -1).reshape(-1, values.shape[-1])
+    shape = weight.shape[-2:]
+    # A weight that all members share stays one: an expanded view is not copied.
+    if weight.ndim == 2:
+        flat = weight.expand(math.prod(members), *shape)
+    else:
+        flat = weight.expand(*members, *shape).reshape(-1, *shape)
+    out = multiply(values, flat, crow, col, order=order)
+    return out.reshape(*members, *out.shape[-2:])
 
 
 class _Product(torch.autograd.Function):

@@ -8,14 +8,14 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphode.fields import Dropout
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.edge_attention import attend, edge_softmax
-from graphode.fields.structure import with_self_loops
+from graphode.fields.edge_attention import Weights, attend, edge_softmax, neighbours
+from graphode.fields.gat_scores import gat_scores
 from graphode.flows import name_masks
 from graphode.graphs import Graph
+from graphode.graphs.validation import checked_state
 from graphode.models.encoder import Features, LinearEncoder
 from graphode.models.sparse_features import SparseFeatures
 
@@ -80,28 +80,27 @@ class AttentionLayer(nn.Module):
     def forward(self, h: Features, graph: Graph) -> Float[Tensor, "*batch nodes out_channels"]:
         """Look around, then sum."""
         out = self.linear(h)
-        flat = graph.flatten(out)
+        flat = checked_state(graph.flatten(out), graph)
         lead = flat.shape[:-2]
-        if flat.shape[-2] != graph.num_nodes:
-            raise ValueError(
-                f"The state must have shape [..., nodes, channels] with {graph.num_nodes} nodes, "
-                f"as the graph has, but its shape is {list(h.shape)}. Put nodes second to last, "
-                f"or use the graph that the state lives on."
-            )
-        looped = with_self_loops(graph, copies=math.prod(lead))
-        values = flat.reshape(-1, self.heads, flat.shape[-1] // self.heads)
-        source, target = looped.edge_index
-        of_source = (values * self.source_attention).sum(-1).index_select(0, source)
-        of_target = (values * self.target_attention).sum(-1).index_select(0, target)
-        scores = functional.leaky_relu(of_source + of_target, self.negative_slope)
-        alpha = edge_softmax(scores, looped)
-        # One mask of edges and heads for all samples, as everywhere.
-        edges = looped.num_edges // max(math.prod(lead), 1)
-        alpha = self.edge_dropout(alpha.reshape(*lead, edges, self.heads)).flatten(0, -2)
-        attended = attend(alpha, values, looped)
+        around = neighbours(graph, copies=math.prod(lead))
+        values = flat.reshape(-1, *self.source_attention.shape)
+        attentions = self.source_attention, self.target_attention
+        scores, own = gat_scores(values, *attentions, around, self.negative_slope)
+        weights = self._dropped(edge_softmax(scores, own, around), lead)
+        attended = attend(weights, values, around)
         attended = attended.flatten(1) if self.concat else attended.mean(1)
         attended = self.activation(attended + self.bias)
         return attended.reshape(*out.shape[:-1], attended.shape[-1])
+
+    def _dropped(self, weights: Weights, lead: torch.Size) -> Weights:
+        """Entries dropped by one mask of edges, nodes and heads for all samples."""
+        samples = math.prod(lead)
+        sizes = [len(part) // max(samples, 1) for part in weights]
+        parts = [
+            part.reshape(*lead, size, self.heads) for part, size in zip(weights, sizes, strict=True)
+        ]
+        kept = self.edge_dropout(torch.cat(parts, -2)).split(sizes, -2)
+        return Weights(*(part.reshape(-1, self.heads) for part in kept))
 
 
 class GAT(nn.Module):

@@ -3,16 +3,16 @@
 Poli et al. (2019), "Graph Neural Ordinary Differential Equations", section 2.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from graphode.fields import pack, unpack
+from graphode.fields import pack
+from graphode.fields.graphless import with_graph
+from graphode.fields.transport import checked_flow, transport
 from graphode.flows import Flow, Solution, name_masks
-from graphode.models.graphless import with_graph
 from graphode.models.sparse_features import SparseFeatures
 
 
@@ -37,6 +37,8 @@ class GDE(nn.Module):
         - **y:** whatever the readout makes of `[*batch, nodes, channels]`.
     """
 
+    members_first = True  # see `Ensemble`
+
     def __init__(
         self,
         *,
@@ -48,16 +50,15 @@ class GDE(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = with_graph(encoder, "encoder")
-        self.flow = _checked_flow(flow)
+        self.flow = checked_flow(flow)
         self.readout = with_graph(readout, "readout")
         self.t0, self.t1 = t0, t1
         name_masks(self)
 
     def forward(self, x: Tensor | SparseFeatures, graph: Any) -> Tensor:
         """The prediction."""
-        field = getattr(self.flow, "field", None)
-        z = self.flow(pack(field, self.encode(x, graph)), graph, self.t0, self.t1)
-        return self.readout(unpack(field, z), graph)
+        h = transport(self.flow, self.encode(x, graph), graph, self.t0, self.t1)
+        return self.readout(h, graph)
 
     def encode(self, x: Tensor | SparseFeatures, graph: Any) -> Tensor:
         """The state at `t0`."""
@@ -91,22 +92,3 @@ class GDE(nn.Module):
     def extra_repr(self) -> str:
         """The interval."""
         return f"t0={self.t0}, t1={self.t1}"
-
-
-def _checked_flow(flow: Any) -> Any:
-    """Refuse fields, which are given to a `Flow` first."""
-    if isinstance(flow, Flow):
-        return flow
-    if callable(flow):
-        function = flow.forward if isinstance(flow, nn.Module) else flow
-        try:
-            inspect.signature(function).bind("h", "graph", "t0", "t1")
-        except TypeError:
-            pass
-        else:
-            return flow
-    what = type(flow).__name__ if isinstance(flow, nn.Module) else repr(flow)
-    raise TypeError(
-        f"`flow` must be a `graphode.Flow`, or be called as flow(h, graph, t0, t1), but is "
-        f"{what}. A field becomes a flow by `graphode.Flow(field, solver='dopri5')`."
-    )

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graphode.fields.graphless import Graphless, with_graph
 from graphode.graphs import Graph
 from graphode.models.encoder import LinearEncoder
-from graphode.models.graphless import Graphless, with_graph
 
 How = Literal["sum", "mean", "max"]
 
@@ -133,7 +133,7 @@ def _stacked_dims(h: Tensor, graph: Graph) -> int:
     batch = graph._pattern.batch_shape
     if batch is None:
         return 0
-    stacked = (*batch, graph.sizes[0])
+    stacked = (*batch, graph.sizes[0] if graph.sizes else h.shape[-2])
     return len(batch) if tuple(h.shape[-1 - len(stacked) : -1]) == stacked else 0
 
 

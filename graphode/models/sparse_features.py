@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphode.flows.masks import hashed
 from graphode.graphs.derivatives import Sparsity
 from graphode.models.feature_product import feature_product
 
@@ -98,6 +100,11 @@ class SparseFeatures:
         zeros = self.values.new_zeros(*self.values.shape[:-1], *self.shape)
         zeros[..., self._rows, self._places.col.long()] = self.values
         return zeros
+
+    @cached_property
+    def hashed_positions(self) -> Int[Tensor, " entries"]:
+        """The hashed place of each entry in the dense matrix; see `flows.masks`."""
+        return hashed(self._rows.long() * self.shape[1] + self._places.col)
 
     @property
     def num_entries(self) -> int:

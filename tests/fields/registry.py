@@ -22,16 +22,14 @@ class Case:
         prepare: Makes the graph it is given from a weighted one.
         uses_weights: Whether edge weights matter to it.
         weight_gradients: Whether they receive gradients.
-        equivariant: Whether nothing random depends on how nodes are numbered.
-        depends_on_state: Whether the velocity depends on the user's channels.
+        directed: Whether it takes directed graphs.
     """
 
     build: Callable[[], nn.Module]
     prepare: Callable[[Graph], Graph] = lambda graph: graph.normalize("sym")
     uses_weights: bool = True
     weight_gradients: bool = True
-    equivariant: bool = True
-    depends_on_state: bool = True
+    directed: bool = True
 
 
 def mlp(*widths: int) -> nn.Sequential:
@@ -102,10 +100,10 @@ CASES: dict[str, Case] = {
     ),
     "Cheb": Case(lambda: F.ChebField(4, order=3)),
     "Cayley": Case(lambda: F.CayleyField(4, iterations=4)),
-    "Spectral": Case(lambda: F.SpectralField(4), weight_gradients=False),
-    "Dual": Case(lambda: F.DualField(4), equivariant=False),
+    "Spectral": Case(lambda: F.SpectralField(4), weight_gradients=False, directed=False),
+    "Dual": Case(lambda: F.DualField(4, walks_per_node=None)),
     "Diffusion": Case(lambda: F.DiffusionField(4)),
-    "WalkPower": Case(lambda: F.WalkPowerField(4, terms=4), depends_on_state=False),
+    "WalkPower": Case(lambda: F.WalkPowerField(4, terms=4)),
     "CGNN": Case(lambda: F.CGNNField(4)),
     "CGNN-plain": Case(lambda: F.CGNNField(4, mixes=False)),
     "GRAND-linear": Case(

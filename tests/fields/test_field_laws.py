@@ -1,16 +1,62 @@
-"""Laws that every field obeys."""
+"""Laws that every field obeys, on graphs as hypothesis draws them and on the strangest ones."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given, settings
 from torch import Tensor, nn
 from torch.func import functional_call
 
 import graphode as gd
 from graphode import fields as F
 from graphode.graphs import Graph
+from tests.fields.dense import velocity
 from tests.fields.registry import CASES, CHANNELS, Case, state, weighted_graph
+from tests.graphs.strategies import matrices
 
 every_field = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+STRANGE: dict[str, list[list[float]]] = {
+    "no node": [],
+    "one node": [[0.0]],
+    "one node that hears itself": [[0.5]],
+    "no edge": [[0.0] * 4] * 4,
+    "two parts, directed and weighted, with a loop, and a node for itself": [
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+        [2.0, 0.0, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 3.0, 0.5, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+    ],
+}
+
+
+def strange_matrices() -> list[Tensor]:
+    """Of the graphs above."""
+    return [
+        torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(rows))
+        for rows in STRANGE.values()
+    ]
+
+
+def on_any_graph(max_examples: int) -> Callable[[Any], Any]:
+    """A test of `matrix`: all the strange ones, and as many drawn ones as said."""
+
+    def decorated(test: Any) -> Any:
+        test = given(matrix=matrices(max_nodes=6, positive=True))(test)
+        for matrix in strange_matrices():
+            test = example(matrix=matrix)(test)
+        return settings(max_examples=max_examples)(test)
+
+    return decorated
+
+
+def taken(case: Case, matrix: Tensor) -> Tensor:
+    """The matrix, or its symmetric part where the field takes no other."""
+    return matrix if case.directed else torch.maximum(matrix, matrix.t())
 
 
 def built(case: Case) -> tuple[nn.Module, Graph]:
@@ -18,26 +64,44 @@ def built(case: Case) -> tuple[nn.Module, Graph]:
     return case.build(), case.prepare(weighted_graph())
 
 
-def relabelled(graph: Graph, order: Tensor) -> Graph:
-    """The graph whose node i is node order[i] of the given one."""
-    position = order.argsort()
-    return Graph(position[graph.edge_index], graph.num_nodes, graph.edge_weight)
+def test_every_field_is_among_the_cases():
+    found = set()
+    for case in CASES.values():
+        found |= {type(module) for module in case.build().modules()}
+    public = {value for value in vars(F).values() if inspect.isclass(value)}
+    modules = {value for value in public if issubclass(value, nn.Module)}
+    fields = {each for each in modules if "t" in inspect.signature(each.forward).parameters}
+    names = {each.__name__ for each in fields - found}
+    assert len(fields) > 15
+    # The graph of the first is made from its state; the others have files of their own.
+    assert names <= {"RadiusField", "PairForceMap", "RelativeMessageMap"}
 
 
 @every_field
-def test_relabelling_nodes_relabels_the_velocity(case: Case):
-    if not case.equivariant:
-        pytest.skip("its random walks are drawn by the numbers of nodes")
-    field, graph = built(case)
-    h, order = state(field, 2, 6), torch.randperm(6)
-    moved = case.prepare(relabelled(weighted_graph(), order))
-    torch.testing.assert_close(field(0.3, h[:, order], moved), field(0.3, h, graph)[:, order])
+@on_any_graph(8)
+def test_relabelling_nodes_relabels_the_velocity(case: Case, matrix: Tensor):
+    matrix, field = taken(case, matrix), case.build()
+    h, order = state(field, 2, len(matrix)), torch.randperm(len(matrix))
+    expected = field(0.3, h, case.prepare(Graph.from_dense(matrix)))[:, order]
+    moved = case.prepare(Graph.from_dense(matrix[order][:, order]))
+    torch.testing.assert_close(field(0.3, h[:, order], moved), expected)
 
 
 @every_field
-def test_batched_equals_one_by_one(case: Case):
-    field, graph = built(case)
-    h, t = state(field, 2, 3, 6), torch.rand(2, 3, 1, 1)
+@on_any_graph(8)
+def test_sparse_equals_dense(case: Case, matrix: Tensor):
+    matrix, field = taken(case, matrix), case.build()
+    h = state(field, len(matrix))
+    expected = velocity(field, 0.3, h, matrix)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(field(0.3, h, case.prepare(Graph.from_dense(matrix))), expected)
+
+
+@every_field
+@on_any_graph(4)
+def test_batched_equals_one_by_one(case: Case, matrix: Tensor):
+    field, graph = case.build(), case.prepare(Graph.from_dense(taken(case, matrix)))
+    h, t = state(field, 2, 3, len(matrix)), torch.rand(2, 3, 1, 1)
     together = field(t, h, graph)
     assert together.shape == h.shape
     for i in range(2):
@@ -45,26 +109,58 @@ def test_batched_equals_one_by_one(case: Case):
             alone = field(t[i, j].reshape(()), h[i, j], graph)
             torch.testing.assert_close(together[i, j], alone)
             assert torch.equal(alone, field(t[i, j].item(), h[i, j], graph))
+    none = field(t[:0], h[:0], graph)
+    assert none.shape == (0, *h.shape[1:])
 
 
 @every_field
-def test_block_diagonal_equals_separately(case: Case):
+@on_any_graph(8)
+def test_block_diagonal_equals_separately(case: Case, matrix: Tensor):
     field = case.build()
-    graphs = [case.prepare(weighted_graph(n, seed=n)) for n in (3, 6, 4)]
-    states = [state(field, 2, graph.num_nodes) for graph in graphs]
+    blocks = [taken(case, each) for each in (matrix, *strange_matrices())]
+    graphs = [case.prepare(Graph.from_dense(block)) for block in blocks]
+    states = [state(field, 2, len(block)) for block in blocks]
     together = field(0.3, torch.cat(states, 1), Graph.batch(graphs))
     separately = [field(0.3, h, graph) for h, graph in zip(states, graphs, strict=True)]
     torch.testing.assert_close(together, torch.cat(separately, 1))
 
 
 @every_field
-def test_graphs_of_one_size_act_on_stacked_states(case: Case):
+@on_any_graph(4)
+def test_graphs_of_one_size_act_on_stacked_states(case: Case, matrix: Tensor):
     field = case.build()
-    graphs = [case.prepare(weighted_graph(5, seed=seed)) for seed in range(3)]
-    h, t = state(field, 2, 3, 5), torch.rand(2, 3, 1, 1)
+    blocks = [matrix, matrix.t(), torch.zeros_like(matrix)]
+    graphs = [case.prepare(Graph.from_dense(taken(case, block))) for block in blocks]
+    h, t = state(field, 2, 3, len(matrix)), torch.rand(2, 3, 1, 1)
     together = field(t, h, Graph.batch(graphs))
     for k, graph in enumerate(graphs):
         torch.testing.assert_close(together[:, k], field(t[:, k], h[:, k], graph))
+
+
+@every_field
+def test_a_batch_of_no_graph_moves_no_state(case: Case):
+    field = case.build()
+    graph = case.prepare(gd.radius_graph(torch.rand(0, 5, 2), 1.0))
+    h = state(field, 2, 0, 5)
+    assert field(torch.rand(2, 0, 1, 1), h, graph).shape == h.shape
+
+
+@every_field
+@on_any_graph(2)
+def test_gradcheck_on_any_graph(case: Case, matrix: Tensor):
+    matrix, field = taken(case, matrix), case.build()
+    graph = Graph.from_dense(matrix)
+    names = [name for name, _ in field.named_parameters()]
+
+    def moved(h: Tensor, weight: Tensor, *parameters: Tensor) -> Tensor:
+        given = case.prepare(Graph(graph.edge_index, len(matrix), weight))
+        inputs = (torch.tensor(0.3), h, given)
+        return functional_call(field, dict(zip(names, parameters, strict=True)), inputs)
+
+    weight = graph.edge_weight.clone()
+    weight.requires_grad_(case.uses_weights and case.weight_gradients)
+    h = state(field, len(matrix)).requires_grad_()
+    torch.autograd.gradcheck(moved, (h, weight, *field.parameters()), fast_mode=True)
 
 
 @every_field
@@ -113,11 +209,3 @@ def test_checkpointed_gradients_are_those_of_backprop(case: Case):
         found.append(torch.autograd.grad(moved.square().sum(), inputs, materialize_grads=True))
     for exact, recomputed in zip(*found, strict=True):
         torch.testing.assert_close(recomputed, exact)
-
-
-@every_field
-def test_a_state_of_another_width_is_refused(case: Case):
-    field, graph = built(case)
-    wrong = torch.randn(6, state(field, 6).shape[-1] + 3)
-    with pytest.raises((ValueError, RuntimeError)):
-        field(0.0, wrong, graph)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import graphode as gd
-from graphode.flows.stochastic import SolveNoise, keyed_mask, mix, noise_of
+from graphode.flows.masks import hashed_positions, keyed_mask, mix
+from graphode.flows.stochastic import SolveNoise, noise_of
 from tests.problems import ring_laplacian
 
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ class NoisyField(nn.Module):
 
 
 def mask(*key: int | Tensor, rate: float = 0.5, shape: tuple[int, ...] = (300, 40)) -> Tensor:
-    return keyed_mask(mix(list(key)), rate, shape, torch.float64, CPU)
+    return keyed_mask(mix(list(key)), rate, hashed_positions(shape, CPU), torch.float64)
 
 
 def gradients_of(field: NoisyField, h: Tensor, **options: object) -> list[Tensor]:

@@ -14,12 +14,14 @@ from graphode.graphs import (
     chebyshev,
     diffuse,
     ppmi,
+    radius_graph,
     random_walks,
     scaled_laplacian,
     spectral_basis,
     spectral_radius,
 )
 from graphode.graphs.ppmi import walk
+from tests.graphs import dense
 from tests.graphs.strategies import matrices
 
 
@@ -108,29 +110,43 @@ def test_diffusion_runs_along_the_edges_and_against_them(matrix: Tensor):
     torch.testing.assert_close(diffuse(walks[:1], h, 0), h[None])
 
 
-def expected_ppmi(transition: Tensor, length: int) -> Tensor:
-    """The same from probabilities: infinitely many walks, pairs of different nodes."""
-    nodes = len(transition)
-    frequency = torch.zeros(nodes, nodes)
-    for first in range(length):
-        start = torch.matrix_power(transition, first).sum(0)
-        for distance in range(1, length - first + 1):
-            frequency += start[:, None] * torch.matrix_power(transition, distance)
-    frequency = frequency + frequency.t()
-    frequency.fill_diagonal_(0)
-    marginal = frequency.sum(0)
-    information = torch.log(frequency * frequency.sum() / (marginal[:, None] * marginal))
-    return information.clamp(min=0)
-
-
 def test_ppmi_is_that_of_many_walks():
     club = karate_club()
-    transition = club.reverse().normalize("rw", self_loops=False).to_dense()
     dual = ppmi(club, walk_length=3, walks_per_node=3000)
     assert dual.is_symmetric
-    difference = (dual.to_dense() - expected_ppmi(transition, 3)).abs()
+    difference = (dual.to_dense() - dense.ppmi(club.to_dense(), 3)).abs()
     assert difference.mean() < 0.01
     assert torch.equal(dual.edge_weight, ppmi(club, 3, 3000).edge_weight)
+
+
+@given(matrices(positive=True))
+def test_exact_ppmi_is_that_of_infinitely_many_walks(matrix: Tensor):
+    for length in (1, 3):
+        dual = ppmi(Graph.from_dense(matrix), length, walks_per_node=None)
+        assert dual.is_symmetric
+        torch.testing.assert_close(dual.to_dense(), dense.ppmi(matrix, length))
+
+
+@pytest.mark.parametrize("walks_per_node", [None, 20])
+def test_the_dual_of_a_batch_is_that_of_each_graph(walks_per_node: int | None):
+    graphs = [Graph.from_dense(torch.rand(5, 5) * (torch.rand(5, 5) < 0.4)) for _ in range(4)]
+    duals = [ppmi(graph, 3, walks_per_node).to_dense() for graph in graphs]
+    together = ppmi(Graph.batch(graphs), 3, walks_per_node)
+    torch.testing.assert_close(together.to_dense(), torch.block_diag(*duals))
+    h = torch.randn(4, 5, 2)
+    torch.testing.assert_close(together.propagate(h), torch.stack(duals) @ h)
+    positions = torch.rand(2, 3, 5, 2)
+    stacked = ppmi(radius_graph(positions, 0.5), 3, walks_per_node)
+    assert stacked.propagate(torch.randn(2, 3, 5, 1)).shape == (2, 3, 5, 1)
+
+
+def test_cayley_acts_on_stacked_batches():
+    matrices = torch.rand(3, 4, 4) * (torch.rand(3, 4, 4) < 0.6)
+    graphs = [Graph.from_dense(each + each.t()).normalize("sym_laplacian") for each in matrices]
+    h = torch.randn(2, 3, 4, 5)
+    together = cayley(Graph.batch(graphs), h, 2, 0.7, 6)
+    for k, graph in enumerate(graphs):
+        torch.testing.assert_close(together[:, :, k], cayley(graph, h[:, k], 2, 0.7, 6))
 
 
 def test_walks_follow_edges_with_their_weights_and_end_where_none_leaves():

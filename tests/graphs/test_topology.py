@@ -88,6 +88,26 @@ def test_gradients_pass_through_weights_but_not_through_edges():
     assert not radius_graph(positions, 0.9).edge_weight.requires_grad
 
 
+@pytest.mark.parametrize("nodes", [5, 200])
+@pytest.mark.parametrize("build", [lambda x: radius_graph(x, 0.5), lambda x: nearest_graph(x, 2)])
+def test_of_no_sample_there_is_a_batch_of_no_graph(build, nodes: int):
+    for batch in ((0,), (3, 0)):
+        graph = build(torch.rand(*batch, nodes, 2))
+        assert (graph.num_graphs, graph.num_nodes, graph.num_edges) == (0, 0, 0)
+        assert graph.unbatch() == []
+        h = torch.randn(4, *batch, nodes, 3, requires_grad=True)
+        for kind in ("sym", "laplacian"):
+            assert graph.normalize(kind).propagate(h).shape == h.shape
+    assert Graph.batch([graph, radius_graph(torch.rand(4, 2), 0.5)]).num_graphs == 1
+
+
+def test_no_node_is_a_graph_of_none():
+    assert radius_graph(torch.rand(0, 2), 0.5).num_nodes == 0
+    batch = radius_graph(torch.rand(3, 0, 2), 0.5)
+    assert (batch.num_graphs, batch.num_nodes) == (3, 0)
+    assert batch.propagate(torch.rand(3, 0, 4)).shape == (3, 0, 4)
+
+
 def test_a_lost_node_is_isolated():
     for nodes in (5, 200):
         positions = torch.zeros(nodes, 2)

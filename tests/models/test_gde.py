@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import graphode as gd
 from graphode import models as M
-from graphode.models.graphless import Graphless, with_graph
+from graphode.fields.graphless import Graphless, with_graph
 from tests.models.registry import random_graph
 
 

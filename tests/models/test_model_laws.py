@@ -128,20 +128,6 @@ def test_a_node_alone_has_a_prediction(build: Build):
     assert predicted.isfinite().all()
 
 
-@every_model
-def test_features_of_another_width_are_refused(build: Build, without_type_checks: None):
-    with pytest.raises((ValueError, RuntimeError), match=r"7|shapes"):
-        build()(torch.randn(6, 7), normalised())
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("MLP", "NeuralODE")])
-def test_a_graph_of_another_size_is_refused(name: str, without_type_checks: None):
-    with pytest.raises(
-        ValueError, match=r"with 4 nodes, as the graph has, but its shape is .6, .* use the graph"
-    ):
-        MODELS[name]()(torch.randn(6, IN), normalised(4))
-
-
 def labelled_loss(model: nn.Module, x: Tensor | M.SparseFeatures, graph: Graph) -> Tensor:
     """Cross-entropy of the two leaders of the karate club."""
     leaders = [0, 33]

@@ -1,0 +1,82 @@
+"""Fields whose graph follows their state: who is near whom, asked anew at every evaluation.
+
+Poli et al. (2019), "Graph Neural Ordinary Differential Equations", multi-agent trajectories: the
+adjacency A_t joins particles within a radius. In a forecast their positions are those predicted.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from graphode.fields.extension import Extension
+from graphode.fields.validation import check_positive
+from graphode.graphs import Graph, dense_radius_graph, radius_graph
+
+
+class RadiusField(Extension):
+    """A field on the graph of its own state.
+
+        dh/dt = F(t, h, G(h)),    G(h) joins nodes whose positions are at most `radius` apart
+
+    Positions are the first channels of the state, so that they are those of [x, x′] and of a state
+    augmented behind them. The graph that a flow hands on is not used, and may be None; to give the
+    true graph instead, as an oracle, call the field inside. No gradient passes through the choice
+    of neighbours, only through the weights, where a `kernel` makes them.
+
+    Args:
+        field: F, any field or extension, such as `SecondOrder`.
+        radius: The largest length of an edge.
+        position_channels: How many channels are positions.
+        normalize: How F wants its graph ("sym" for graph convolutions); None for as it is.
+        kernel: Lengths to weights of 0 or more; ones by default.
+        dense_nodes: Up to so many nodes the graph is a matrix; beyond, a list of edges.
+
+    Shapes:
+        - **z:** `[..., nodes, channels]`; the velocity has the same shape.
+    """
+
+    def __init__(
+        self,
+        field: Callable[..., Tensor],
+        radius: float,
+        *,
+        position_channels: int = 2,
+        normalize: str | None = "sym",
+        kernel: Callable[[Tensor], Tensor] | None = None,
+        dense_nodes: int = 64,
+    ) -> None:
+        super().__init__()
+        if not radius > 0:
+            raise ValueError(f"`radius` must be positive, but is {radius}. Give a distance.")
+        check_positive("position_channels", position_channels, "In the plane it is 2.")
+        self.field: Any = field
+        self.radius = radius
+        self.position_channels = position_channels
+        self.normalize = normalize
+        self.kernel = kernel
+        self.dense_nodes = dense_nodes
+
+    def forward(
+        self, t: float | Tensor, z: Float[Tensor, "*batch nodes channels"], graph: Any = None
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity on the graph of `z`."""
+        del graph  # that of the state takes its place
+        return self.field(t, z, self.graph_of(z))
+
+    def graph_of(self, z: Float[Tensor, "*batch nodes channels"]) -> Graph:
+        """The graph that the field inside sees at the state `z`."""
+        if z.shape[-1] < self.position_channels:
+            raise ValueError(
+                f"RadiusField reads positions from the first {self.position_channels} channels, "
+                f"but the state has {z.shape[-1]} (shape {list(z.shape)}). Put positions first, or "
+                f"set `position_channels`."
+            )
+        make = dense_radius_graph if z.shape[-2] <= self.dense_nodes else radius_graph
+        graph = make(z[..., : self.position_channels], self.radius, self.kernel)
+        return graph if self.normalize is None else graph.normalize(self.normalize)
+
+    def extra_repr(self) -> str:
+        """Radius and normalisation."""
+        return f"radius={self.radius}, normalize={self.normalize!r}"

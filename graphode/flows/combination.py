@@ -1,0 +1,56 @@
+"""y + s Σ_j w_j k_j: what every explicit step is made of; on a GPU one pass over memory."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphode.flows.kernels import may_use_kernels
+
+
+def may_combine(y: Tensor, terms: list[Tensor], scale: Tensor | None) -> bool:
+    """Whether the GPU's kernel serves this sum."""
+    return (
+        y.is_cuda
+        and may_use_kernels(y, *terms)
+        and not torch._C._are_functorch_transforms_active()
+        and 0 < len(terms) <= 7
+        and y.numel() > 0
+        and (scale is None or (_is_per_sample(scale, y) and not scale.requires_grad))
+        and all(tensor.is_contiguous() and tensor.shape == y.shape for tensor in (y, *terms))
+    )
+
+
+def _is_per_sample(scale: Tensor, y: Tensor) -> bool:
+    """Whether the scale has one value for each index of some first dimensions, and no more."""
+    samples = scale.numel()
+    return any(y.shape[:dims].numel() == samples for dims in range(y.ndim + 1)) and (
+        scale.ndim == 0 or scale.numel() == scale.shape[: scale.ndim - 1].numel()
+    )
+
+
+def combined(y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor | None) -> Tensor:
+    """The sum, with gradients to `y` and the terms; `scale` has one value per sample."""
+    return _Combination.apply(y, weights, scale, *terms)  # pyright: ignore[reportReturnType]
+
+
+class _Combination(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, weights: list[float], scale: Tensor | None, *terms: Tensor):
+        from graphode.flows.combination_kernel import combine
+
+        ctx.weights = weights
+        flat = None if scale is None else scale.to(y.dtype).reshape(-1).contiguous()
+        ctx.save_for_backward(scale, flat)
+        return combine(y, weights, list(terms), flat)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor):
+        from graphode.flows.combination_kernel import scaled
+
+        scale, flat = ctx.saved_tensors
+        (grad,) = grad_outputs
+        if torch.is_grad_enabled():
+            moved = grad if scale is None else grad * scale
+            return grad, None, None, *[weight * moved for weight in ctx.weights]
+        return grad, None, None, *scaled(grad.contiguous(), ctx.weights, flat)

@@ -1,0 +1,97 @@
+"""y + Σ_j c_j k_j in one pass over memory, on a GPU. Imported only where Triton is."""
+
+# pyright: reportMissingImports=false, reportIndexIssue=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST = 7  # terms; more are added in further passes
+BLOCK = 1024
+
+
+@triton.jit
+def _combine(
+    y, out, k0, k1, k2, k3, k4, k5, k6, c0, c1, c2, c3, c4, c5, c6, scale, per_sample,
+    COUNT: tl.constexpr, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    sample = tl.program_id(1)
+    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = entry < per_sample
+    at = sample.to(tl.int64) * per_sample + entry
+    total = c0 * tl.load(k0 + at, mask=inside)
+    if COUNT > 1:
+        total += c1 * tl.load(k1 + at, mask=inside)
+    if COUNT > 2:
+        total += c2 * tl.load(k2 + at, mask=inside)
+    if COUNT > 3:
+        total += c3 * tl.load(k3 + at, mask=inside)
+    if COUNT > 4:
+        total += c4 * tl.load(k4 + at, mask=inside)
+    if COUNT > 5:
+        total += c5 * tl.load(k5 + at, mask=inside)
+    if COUNT > 6:
+        total += c6 * tl.load(k6 + at, mask=inside)
+    if HAS_SCALE:
+        total *= tl.load(scale + sample)
+    tl.store(out + at, tl.load(y + at, mask=inside) + total, mask=inside)
+
+
+@triton.jit
+def _scaled(
+    g, o0, o1, o2, o3, o4, o5, o6, c0, c1, c2, c3, c4, c5, c6, scale, per_sample,
+    COUNT: tl.constexpr, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    sample = tl.program_id(1)
+    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = entry < per_sample
+    at = sample.to(tl.int64) * per_sample + entry
+    value = tl.load(g + at, mask=inside)
+    if HAS_SCALE:
+        value *= tl.load(scale + sample)
+    tl.store(o0 + at, c0 * value, mask=inside)
+    if COUNT > 1:
+        tl.store(o1 + at, c1 * value, mask=inside)
+    if COUNT > 2:
+        tl.store(o2 + at, c2 * value, mask=inside)
+    if COUNT > 3:
+        tl.store(o3 + at, c3 * value, mask=inside)
+    if COUNT > 4:
+        tl.store(o4 + at, c4 * value, mask=inside)
+    if COUNT > 5:
+        tl.store(o5 + at, c5 * value, mask=inside)
+    if COUNT > 6:
+        tl.store(o6 + at, c6 * value, mask=inside)
+
+
+def combine(y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor | None) -> Tensor:
+    """y + s Σ_j w_j k_j; `scale` is s for each sample, `[samples]`."""
+    out = torch.empty_like(y)
+    grid, per_sample = _grid(y, scale)
+    _combine[grid](
+        y, out, *_padded(terms), *_padded(weights), scale, per_sample,
+        COUNT=len(terms), HAS_SCALE=scale is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+    return out
+
+
+def scaled(g: Tensor, weights: list[float], scale: Tensor | None) -> list[Tensor]:
+    """s w_j g for every j, reading g once."""
+    outs = [torch.empty_like(g) for _ in weights]
+    grid, per_sample = _grid(g, scale)
+    _scaled[grid](
+        g, *_padded(outs), *_padded(weights), scale, per_sample,
+        COUNT=len(outs), HAS_SCALE=scale is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+    return outs
+
+
+def _grid(y: Tensor, scale: Tensor | None) -> tuple[tuple[int, int], int]:
+    samples = 1 if scale is None else scale.numel()
+    per_sample = y.numel() // samples
+    return (triton.cdiv(per_sample, BLOCK), samples), per_sample
+
+
+def _padded(values: list) -> list:
+    return [*values, *[values[0]] * (MOST - len(values))]

@@ -1,0 +1,69 @@
+"""What a model cannot take is refused with the same words everywhere."""
+
+import pytest
+import torch
+from torch import nn
+
+from graphode import models as M
+from graphode.graphs import Graph
+from tests.models.registry import CHANNELS, IN, MODELS, OUT, random_graph
+
+pytestmark = pytest.mark.usefixtures("without_type_checks")  # which would anticipate some
+
+LINEAR = ("GAT", "MLP", "NeuralODE")  # those whose first layer sees no neighbours
+ON_NODES = [name for name in MODELS if name not in ("MLP", "NeuralODE")]  # those that use edges
+# The width of the state when the graph first sees it: of the field's first layer, for the user's
+# own; else of the first layer's output, all heads of GAT together.
+SEEN = {"GDE": 6}
+
+
+def refused(model: nn.Module, x: torch.Tensor, graph: Graph) -> str:
+    """The text of the ValueError that the model must raise."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        model(x, graph)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "GDE"])
+def test_features_of_another_width_are_refused(name: str):
+    layer = "LinearEncoder" if name in LINEAR else "GraphConvEncoder"
+    assert refused(MODELS[name](), torch.randn(6, 7), random_graph().normalize("sym")) == (
+        f"{layer} takes {IN} channels a node, but 7 came (shape [6, 7]). Build it with "
+        f"in_channels=7, or check that features come last."
+    )
+
+
+def test_a_linear_layer_of_the_users_own_speaks_for_itself():
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(6x7 and 5x4\)"):
+        MODELS["GDE"]()(torch.randn(6, 7), random_graph().normalize("sym"))
+
+
+@pytest.mark.parametrize("name", ON_NODES)
+def test_a_graph_of_another_size_is_refused(name: str):
+    width = SEEN.get(name, CHANNELS)
+    assert refused(MODELS[name]().eval(), torch.randn(6, IN), random_graph(4).normalize("sym")) == (
+        f"The state must have shape [..., nodes, channels] with 4 nodes, as the graph has, but its "
+        f"shape is [6, {width}]. Put nodes second to last, or use the graph that the state lives "
+        f"on."
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_without_nodes_has_no_prediction_or_is_refused(name: str):
+    graph = Graph(torch.empty(2, 0, dtype=torch.int64), 0).normalize("sym")
+    model, x = MODELS[name]().eval(), torch.randn(0, IN)
+    if not isinstance(model, M.GDE):  # layers in a row map nothing to nothing
+        assert model(x, graph).shape == (0, OUT)
+        return
+    width = 2 * CHANNELS if name == "GDE" else CHANNELS  # with the input, which it carries along
+    assert refused(model, x, graph) == (  # a flow has no step size for nothing
+        f"`y0` must not be empty, but has shape (0, {width}). Check how it was selected."
+    )
+
+
+@pytest.mark.parametrize("name", ["GCDE", "GCDE-dpr5", "GADE", "GMDE"])
+def test_a_graph_without_nodes_does_no_harm_to_a_batch(name: str):
+    model, x = MODELS[name]().eval(), torch.randn(6, IN)
+    nothing = Graph(torch.empty(2, 0, dtype=torch.int64), 0)
+    batch = Graph.batch([nothing, random_graph(), nothing]).normalize("sym")
+    torch.testing.assert_close(model(x, batch), model(x, random_graph().normalize("sym")))
