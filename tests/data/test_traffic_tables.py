@@ -1,0 +1,207 @@
+"""Tables of speeds and of distances, as users have them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from graphode.data import read_distances, read_speeds, shortest_paths, traffic_graph
+from graphode.data.distance_tables import STGCN_BANDWIDTH
+
+SPEEDS = np.array([[60.5, 1, 2], [61, 3, 4], [62, 5, 6], [63, 7, 8]])
+DATES = pd.date_range("2024-03-04 06:00", periods=4, freq="10min")
+
+
+def write(path, text: str):
+    path.write_text(text)
+    return path
+
+
+def test_a_csv_of_numbers_alone(tmp_path):
+    np.savetxt(tmp_path / "v.csv", SPEEDS, delimiter=",")
+    series = read_speeds(tmp_path / "v.csv")
+    np.testing.assert_array_equal(series.speeds, SPEEDS)
+    assert series.times.tolist() == [0, 1, 2, 3]
+    assert series.steps_per_day == 288
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], ["401", "402", "403"]])
+@pytest.mark.parametrize("corner", ["timestamp", ""])
+def test_a_csv_with_names_and_dates(tmp_path, names, corner):
+    table = pd.DataFrame(SPEEDS, columns=names)
+    table.insert(0, corner, DATES)
+    table.to_csv(tmp_path / "v.csv", index=False)
+    series = read_speeds(tmp_path / "v.csv")
+    np.testing.assert_array_equal(series.speeds, SPEEDS)
+    assert series.times.tolist() == [36, 37, 38, 39], "10-minute intervals since midnight"
+    assert series.steps_per_day == 144
+
+
+def test_names_without_dates_and_dates_without_names(tmp_path):
+    path = write(tmp_path / "v.csv", "a,b\n1,2\n3,4\n")
+    assert read_speeds(path).speeds.tolist() == [[1, 2], [3, 4]]
+    path = write(tmp_path / "w.csv", "2024-01-01 00:00,1\n2024-01-01 00:05,2\n")
+    assert read_speeds(path).speeds.tolist() == [[1], [2]]
+
+
+def test_hours_that_are_missing_are_gaps(tmp_path):
+    path = write(
+        tmp_path / "v.csv",
+        "t,a\n2024-01-01 23:50,1\n2024-01-01 23:55,2\n2024-01-02 00:00,3\n2024-01-02 02:00,4\n",
+    )
+    series = read_speeds(path)
+    assert series.times.tolist() == [286, 287, 288, 312]
+    assert series.days.tolist() == [0, 0, 1, 1]
+    assert read_speeds(path, interval_minutes=10).times.tolist() == [143, 143.5, 144, 156]
+
+
+def test_an_npz_by_key_channel_and_scale(tmp_path):
+    tenths = (SPEEDS * 10).astype(np.uint16)
+    np.savez(tmp_path / "one.npz", speed_x10=tenths)
+    np.testing.assert_allclose(read_speeds(tmp_path / "one.npz", scale=0.1).speeds, SPEEDS)
+    np.savez(tmp_path / "two.npz", data=np.stack([SPEEDS * 0, SPEEDS * 2, SPEEDS], -1), other=1)
+    series = read_speeds(tmp_path / "two.npz", key="data", channel=2)
+    np.testing.assert_array_equal(series.speeds, SPEEDS)
+    with pytest.raises(ValueError, match="data, other, but no `key`"):
+        read_speeds(tmp_path / "two.npz")
+    with pytest.raises(ValueError, match="not 'speeds'"):
+        read_speeds(tmp_path / "two.npz", key="speeds")
+    with pytest.raises(ValueError, match=r"more than 3 channels, but has shape \[4, 3, 3\]"):
+        read_speeds(tmp_path / "two.npz", key="data", channel=3)
+
+
+def test_an_npz_with_a_pickle_is_refused(tmp_path):
+    np.savez(tmp_path / "v.npz", data=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        read_speeds(tmp_path / "v.npz")
+
+
+def test_a_parquet_file(tmp_path, monkeypatch):
+    """Read by pandas, here without the library that reads the bytes."""
+    table = pd.DataFrame(SPEEDS, index=pd.Index(DATES, name="time"))
+    monkeypatch.setattr(pd, "read_parquet", lambda path: table)
+    series = read_speeds(tmp_path / "v.parquet")
+    np.testing.assert_array_equal(series.speeds, SPEEDS)
+    assert series.times.tolist() == [36, 37, 38, 39]
+
+
+def test_without_pyarrow_the_error_says_so(tmp_path, monkeypatch):
+    def unavailable(path):
+        raise ImportError("pyarrow")
+
+    monkeypatch.setattr(pd, "read_parquet", unavailable)
+    with pytest.raises(ValueError, match=r"v\.parquet cannot be read without pyarrow"):
+        read_speeds(tmp_path / "v.parquet")
+
+
+def test_empty_cells_are_refused_or_masked(tmp_path):
+    path = write(tmp_path / "v.csv", "a,b\n1,2\n3,\n5,6\n7,8\n")
+    with pytest.raises(ValueError, match=r'step 1, sensor 1.*missing="mask"'):
+        read_speeds(path)
+    series = read_speeds(path, missing="mask")
+    assert series.observed is not None
+    assert series.observed.tolist() == [[True, True], [True, False], [True, True], [True, True]]
+
+
+def test_rows_of_one_time_are_refused_or_averaged(tmp_path):
+    path = write(
+        tmp_path / "v.csv",
+        "t,a,b\n2024-01-01 00:00,1,2\n2024-01-01 00:05,2,4\n2024-01-01 00:05,4,\n"
+        "2024-01-01 00:10,5,6\n",
+    )
+    with pytest.raises(ValueError, match=r'repeats the row before.*duplicates="mean"'):
+        read_speeds(path, missing="mask")
+    series = read_speeds(path, missing="mask", duplicates="mean")
+    assert series.speeds.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert series.times.tolist() == [0, 1, 2]
+
+
+def test_rows_out_of_order_are_refused(tmp_path):
+    path = write(tmp_path / "v.csv", "t,a\n2024-01-01 00:05,1\n2024-01-01 00:00,2\n")
+    with pytest.raises(ValueError, match=r"comes before the row before.*Sort"):
+        read_speeds(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("v.csv", "t,a\n2024-01-01,1\nnoon,2\n", "first column.*row 1 it holds 'noon'"),
+        ("v.csv", "a,b\n1,2\n3,fast\n", "Column 'b'.*row 1 it holds 'fast'"),
+        ("v.xls", "", r"one of \.csv, \.npz and \.parquet.*'\.xls'"),
+    ],
+)
+def test_tables_of_something_else_are_refused(tmp_path, name, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_speeds(write(tmp_path / name, text))
+
+
+def test_a_list_of_roads_is_a_matrix(tmp_path):
+    path = write(tmp_path / "d.csv", "from,to,cost\n0,1,2.5\n1,2,1\n1,0,2.5\n")
+    inf = np.inf
+    expected = [[0, 2.5, inf], [2.5, 0, 1], [inf, 1, 0]]
+    assert read_distances(path).tolist() == expected
+    assert read_distances(path, num_sensors=4).shape == (4, 4)
+    assert shortest_paths(read_distances(path)).tolist() == [
+        [0, 2.5, 3.5],
+        [2.5, 0, 1],
+        [3.5, 1, 0],
+    ]
+
+
+def test_a_road_may_be_one_way(tmp_path):
+    path = write(tmp_path / "d.csv", "from,to,cost\n0,1,2\n1,0,5\n")
+    assert read_distances(path, directed=True).tolist() == [[0, 2], [5, 0]]
+    with pytest.raises(ValueError, match=r"1 to 0 2 and 5.*`directed=True`"):
+        read_distances(path)
+
+
+def test_a_matrix_is_read_as_it_is(tmp_path):
+    path = write(tmp_path / "w.csv", "0,1e3,inf\n1e3,0,2\ninf,2,0\n")
+    assert read_distances(path, 3).tolist() == [[0, 1000, np.inf], [1000, 0, 2], [np.inf, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "sensors", "message"),
+    [
+        ("0,1\n2,0\n", 2, "must be symmetric, but from 0 to 1 the distance is 1 and back it is 2"),
+        ("0,1\n1,0\n", 3, "3 × 3 distances, but is 2 × 2"),
+        ("0,1,2\n1,0,2\n", None, "2 × 2 distances, but is 2 × 3"),
+        ("0,-1\n-1,0\n", 2, "0 or more, but that from 0 to 1 is -1"),
+        ("0,\n1,0\n", 2, "from 0 to 1 is empty or NaN"),
+        ("from,to,cost\n0,5,1\n", 3, "from 0 to 2, but names 0 to 5"),
+        ("from,to,cost\n-1,1,1\n", 3, "from 0 to 2, but names -1 to 1"),
+        ("from,to\n0,1\n", 2, "three columns"),
+        ("from,to,cost\nA,B,1\n", 2, "numbers of sensors"),
+        ("from,to,cost\n0,1,\n", 2, "no empty cell"),
+        ("from,to,cost\n0,1,-3\n", 2, "0 or more"),
+        ("from,to,cost\n0,1,3\n0,1,4\n", 2, "one length, but gives 0 to 1 3 and 4"),
+    ],
+)
+def test_distances_that_cannot_be_are_refused(tmp_path, text, sensors, message):
+    with pytest.raises(ValueError, match=message):
+        read_distances(write(tmp_path / "d.csv", text), sensors)
+
+
+def test_a_graph_by_percentile_or_by_kernel():
+    places = torch.rand(12, 2)
+    distances = torch.cdist(places, places)
+    between = distances[~torch.eye(12, dtype=torch.bool)]
+    threshold = np.percentile(between.numpy(), 40)
+    near = (distances < threshold) & ~torch.eye(12, dtype=torch.bool)
+    assert torch.equal(traffic_graph(distances).to_dense(), near.double())
+    weights = torch.exp(-((distances / 0.3) ** 2)).fill_diagonal_(0)
+    graph = traffic_graph(distances, "gaussian", bandwidth=0.3)
+    torch.testing.assert_close(graph.to_dense(), torch.where(weights >= 0.5, weights, 0.0))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_an_unknown_rule_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'nearest'.*gaussian, percentile"):
+        traffic_graph(torch.zeros(2, 2), "nearest")  # type: ignore[arg-type]
+
+
+def test_stgcns_graph_of_pemsd7m_has_its_known_size(data_root):
+    distances = read_distances(data_root / "pemsd7m" / "PeMSD7_W_228.csv", 228)
+    graph = traffic_graph(distances, "gaussian", bandwidth=STGCN_BANDWIDTH)
+    assert graph.num_edges == 2 * 832
+    assert int((graph.degrees == 0).sum()) == 3
