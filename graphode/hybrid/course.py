@@ -1,0 +1,166 @@
+"""The way of a batch through a window of observations: flow, take the nodes, jump, answer."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from graphode.hybrid.legs import travel
+from graphode.hybrid.node_map import NodeMap, checked_map, read_node_maps
+from graphode.hybrid.schedule import Leg, plan, traced_plan
+from graphode.hybrid.state import HybridState
+from graphode.hybrid.stream import GraphStream, chosen_graphs
+from graphode.hybrid.window import Window, is_traced
+
+if TYPE_CHECKING:
+    from graphode.hybrid.system import HybridSystem
+
+NodeMaps = Sequence[NodeMap | Tensor | None]
+
+
+class Course:
+    """Where a batch stands, and what it has answered so far.
+
+    Args:
+        system: Flow, jump and readout.
+        window: The observations.
+        graphs: As for `HybridSystem`.
+        queries: `[*batch, queries]`
+        node_maps: As for `HybridSystem`.
+        state: Where to start.
+
+    Attributes:
+        h: The state now.
+        graph: The graph now.
+        known: The graph that each sample knows, which has not moved on where it rests.
+        answers: The predictions for each query; those of samples still to come mean nothing yet.
+    """
+
+    def __init__(
+        self,
+        system: "HybridSystem",
+        window: Window,
+        graphs: Any,
+        queries: Tensor,
+        node_maps: NodeMaps | None,
+        state: HybridState | Tensor | None,
+    ) -> None:
+        self.system, self.window, self.batch = system, window, window.batch_shape
+        if node_maps is not None and not system.causal:
+            raise ValueError(
+                "`node_maps` need `causal=True`: a flow towards a time would use a graph whose "
+                "nodes are not there yet."
+            )
+        self.stream = GraphStream(graphs, len(window), self.batch)
+        self.maps = read_node_maps(node_maps, len(window))
+        self.h, self.graph = self._start(state)
+        self.known = self.graph
+        self.answers: list[Tensor | None] = [None] * queries.shape[-1]
+        origin = state.time if isinstance(state, HybridState) else None
+        planned = traced_plan if is_traced(self.h) else plan
+        self.schedule = planned(origin, window.times, window.valid, queries, system.causal)
+
+    def run(self) -> None:
+        """Through all steps, to the last query."""
+        self._travel(self.schedule.after[0])
+        for step in range(len(self.window)):
+            self._take_nodes(step)
+            self._travel(self.schedule.before[step + 1])
+            self._jump(step)
+            self._travel(self.schedule.after[step + 1])
+
+    def predictions(self) -> list[Tensor]:
+        """One per query, `[*batch, nodes, out_channels]`."""
+        return [answer for answer in self.answers if answer is not None]
+
+    def _start(self, state: HybridState | Tensor | None) -> tuple[Tensor, Any]:
+        channels = self.system.parts.channels
+        if isinstance(state, HybridState):
+            h, graph = state.h, state.graph
+        else:
+            if self.maps[0] is not None:
+                raise ValueError(
+                    "The first of `node_maps` leads from the nodes of `state`, but no state was "
+                    "given. Use None there."
+                )
+            x = self.window.x[0]
+            graph = self.stream.at(0, x.shape[-2])
+            h = x.new_zeros(*x.shape[:-1], channels) if state is None else state
+        if h.shape[:-2] != self.batch or h.shape[-1] != channels:
+            raise ValueError(
+                f"`state` must have shape {[*self.batch, 'nodes', channels]}, but has shape "
+                f"{list(h.shape)}. A state belongs to the system, and to the batch, that made it."
+            )
+        return h, graph
+
+    def _take_nodes(self, step: int) -> None:
+        """The nodes and the graph of a step."""
+        x = self.window.x[step]
+        change = checked_map(self.maps[step], self.h.shape[-2])
+        nodes = self.h.shape[-2] if change is None else change.num_after
+        if x.shape[-2] != nodes:
+            raise ValueError(
+                f"Step {step} observes {x.shape[-2]} nodes, but the state has {nodes}. Where nodes "
+                f"come and go, give a `NodeMap` for the step."
+            )
+        self.graph = self.stream.at(step, nodes)
+        if change is None:
+            return
+        self.h = change.apply(self.h, self._newcomers(x) if len(change.added) else 0.0)
+        self.known = self.graph
+        self.answers = [
+            answer if answer is None else change.apply(answer, torch.nan) for answer in self.answers
+        ]
+
+    def _newcomers(self, x: Tensor) -> Tensor | float:
+        if self.system.newcomers is None:
+            return 0.0
+        first = self.system.newcomers(x, self.graph)
+        if first.shape[-1] != self.system.parts.channels:
+            raise ValueError(
+                f"`newcomers` must give the {self.system.parts.channels} channels of the state, "
+                f"but gives {first.shape[-1]}."
+            )
+        return first
+
+    def _travel(self, leg: Leg | None) -> None:
+        """Flow, and answer the queries on the way."""
+        if leg is None:
+            return
+        parts, h = self.system.parts, self.h
+        end, reached = travel(self.system.flow, parts.flowing(h), self.graph, leg)
+        self.h = parts.moved(h, end)
+        if not leg.columns:
+            return
+        predictions = self._read([parts.seen(parts.moved(h, state)) for state in reached])
+        for place, (column, y) in enumerate(zip(leg.columns, predictions, strict=True)):
+            before = self.answers[column]
+            if leg.inside is not None and before is not None:
+                mine = leg.inside[..., place].reshape(
+                    self.batch + (1,) * (y.ndim - len(self.batch))
+                )
+                y = torch.where(mine, y, before)
+            self.answers[column] = y
+
+    def _read(self, seen: list[Tensor]) -> list[Tensor]:
+        """The readout at every query, at once where all samples have one graph."""
+        readout, graph = self.system.readout, self.graph
+        if len(seen) == 1 or getattr(graph, "num_graphs", 1) > 1:
+            return [readout(h, graph) for h in seen]
+        return list(readout(torch.stack(seen, -3), graph).unbind(len(self.batch)))
+
+    def _jump(self, step: int) -> None:
+        h, window = self.h, self.window
+        after = self.system.jump(h, window.x[step], self.graph)
+        if after.shape != h.shape:
+            raise ValueError(
+                f"`jump` must return a state like the one it is given, {list(h.shape)}, but "
+                f"returned {list(after.shape)}."
+            )
+        if window.observed is None:
+            self.h, self.known = after, self.graph
+            return
+        self.h = torch.where(window.observed[step][..., None], after, h)
+        if not is_traced(h):
+            self.known = chosen_graphs(self.known, self.graph, window.valid[..., step])

@@ -1,0 +1,59 @@
+"""One leg of a hybrid system: the flow of a whole batch, read at the queries on its way."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.fields import pack, unpack
+from graphode.fields.transport import transport
+from graphode.flows import Flow
+from graphode.flows.layout import Layout
+from graphode.flows.problem import Problem, check_finite
+from graphode.flows.solve import solve_problem
+from graphode.hybrid.schedule import Leg
+
+
+def travel(flow: Any, h: Tensor, graph: Any, leg: Leg) -> tuple[Tensor, list[Tensor]]:
+    """The state at the end of a leg, and at each of its queries.
+
+    Args:
+        flow: A `Flow`, anything called as flow(h, graph, t0, t1), or None: the state is held.
+        h: The state at the leg's start.
+        graph: The graph on the way.
+        leg: From where to where.
+    """
+    if flow is None or not leg.moves:
+        return h, [h] * len(leg.columns)
+    if not leg.columns or leg.at_end:
+        end = transport(flow, h, graph, leg.start, leg.end)
+        return end, [end] * len(leg.columns)
+    if isinstance(flow, Flow) and leg.order is not None:
+        return _read_on_the_way(flow, h, graph, leg, leg.order)
+    reached = [transport(flow, h, graph, leg.start, t) for t in leg.moments.unbind(-1)]
+    return transport(flow, h, graph, leg.start, leg.end), reached
+
+
+def _read_on_the_way(
+    flow: Flow, h: Tensor, graph: Any, leg: Leg, order: np.ndarray
+) -> tuple[Tensor, list[Tensor]]:
+    """One solve, whose steps do not depend on who asks: queries are read from dense output."""
+    z = pack(flow.field, h)
+    layout = Layout.of(z, z.ndim - 2)
+    batch = layout.batch_shape
+    is_sorted = bool((order == np.arange(order.shape[1])).all())
+    place = torch.from_numpy(order).to(z.device).reshape(leg.moments.shape)
+    moments = leg.moments if is_sorted else leg.moments.gather(-1, place)
+    times = torch.cat([leg.start[..., None], moments, leg.end[..., None]], -1)
+    times = times.to(layout.time_dtype).expand(*batch, -1)
+    # Unlike `Flow.solve`, times of a sample may repeat here: where it rests, or has fewer queries.
+    host = times.detach().reshape(-1, times.shape[-1]).numpy(force=True).T
+    check_finite(z)
+    problem = Problem(flow.field, (graph,), z, times, host, layout)
+    states = unpack(flow.field, solve_problem(problem, flow.options).states)
+    read = states[1:-1]
+    if not is_sorted:
+        back = place.argsort(-1).movedim(-1, 0)
+        read = read.gather(0, back[..., None, None].expand(read.shape))
+    return states[-1], list(read.unbind(0))

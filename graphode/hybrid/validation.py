@@ -1,0 +1,52 @@
+"""What a hybrid system refuses in times, said once: what was expected, what came, what to do."""
+
+import numpy as np
+
+
+def check_order(times: np.ndarray, valid: np.ndarray, origin: np.ndarray | None) -> None:
+    """Refuse samples without a step, and times that are not finite or do not increase.
+
+    Args:
+        times: `[samples, steps]`
+        valid: Which of them count.
+        origin: When a state that came with the observations was last observed.
+    """
+    if times.shape[1] == 0:
+        return
+    empty = ~valid.any(1)
+    if empty.any() and origin is None:
+        sample = int(np.flatnonzero(empty)[0])
+        raise ValueError(
+            f"Every sample must have at least one observation, but the mask leaves none to sample "
+            f"{sample}. Leave empty windows out."
+        )
+    wrong = valid & ~np.isfinite(times)
+    if wrong.any():
+        sample, step = (int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"`times` must be finite, but step {step} of sample {sample} is "
+            f"{times[sample, step]}. Mask the steps that a sample does not have."
+        )
+    start = np.full(len(times), -np.inf) if origin is None else origin
+    own = np.concatenate([start[:, None], np.where(valid, times, -np.inf)], 1)
+    known = np.maximum.accumulate(own, 1)[:, :-1]
+    wrong = valid & (times <= known)
+    if wrong.any():
+        sample, step = (int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"`times` must increase strictly from observation to observation, but step {step} of "
+            f"sample {sample} comes at {times[sample, step]:.6g}, after {known[sample, step]:.6g}. "
+            f"Sort the observations, and merge those with equal times."
+        )
+
+
+def check_queries(queries: np.ndarray, origin: np.ndarray) -> None:
+    """Refuse queries before there is a state, `[samples, queries]`."""
+    wrong = ~(np.isfinite(queries) & (queries >= origin[:, None]))
+    if wrong.any():
+        sample, query = (int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"`query_times` must be finite and not before the first observation, but query "
+            f"{query} of sample {sample} is at {queries[sample, query]:.6g}, and its first "
+            f"observation at {origin[sample]:.6g}. There is no state before it."
+        )

@@ -1,0 +1,179 @@
+"""A window of observations as the system reads it: step by step, and nothing under the mask."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Observations of a batch, checked.
+
+    Attributes:
+        x: For each step the observations, 0 where there are none.
+        times: When; only those of valid steps have a meaning.
+        valid: Which samples have the step at all: those that observe a node then.
+        observed: For each step which nodes are observed, `[*batch, nodes or 1]`; None for all.
+        batch_shape: Leading dimensions.
+    """
+
+    x: list[Tensor]
+    times: Tensor
+    valid: Tensor
+    observed: list[Tensor] | None
+    batch_shape: torch.Size
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a program is being recorded, so that no value may be asked for on the host."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def time_dtype(device: torch.device) -> torch.dtype:
+    """Time is float64 wherever there is such a thing."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def read_times(name: str, times: object, shape: tuple[int, ...], like: Tensor, what: str) -> Tensor:
+    """Times as float64 on the device of `like`, expanded over leading dimensions to `shape`."""
+    tensor = times if isinstance(times, Tensor) else torch.as_tensor(times)
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"`{name}` must be real numbers, but is {tensor.dtype}. Pass floats.")
+    own = tuple(tensor.shape)
+    if not own or len(own) > len(shape) or own != shape[len(shape) - len(own) :]:
+        raise ValueError(
+            f"`{name}` must have shape {list(shape)}, {what}, or leave out leading dimensions "
+            f"that share them, but has shape {list(own)}. {what.capitalize()}."
+        )
+    return tensor.to(like.device, time_dtype(like.device)).expand(shape)
+
+
+def read_window(
+    x: Tensor | Sequence[Tensor], times: object, mask: Tensor | Sequence[Tensor] | None
+) -> Window:
+    """Check the observations of a batch and clear what the mask hides.
+
+    Shapes:
+        - **x:** `[*batch, steps, nodes, channels]`, or per step `[*batch, nodes, channels]`.
+        - **times:** `[*batch, steps]`
+        - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; per step
+          `[*batch]` or `[*batch, nodes]`.
+    """
+    if isinstance(x, Tensor):
+        if x.ndim < 3:
+            raise ValueError(
+                f"`x` must be [*batch, steps, nodes, channels], but has shape {list(x.shape)}. Add "
+                f"a channel dimension with `x[..., None]`."
+            )
+        batch, steps, like = x.shape[:-3], x.shape[-3], x
+    else:
+        x = list(x)
+        batch, steps = (x[0].shape[:-2] if x else torch.Size()), len(x)
+        like = x[0] if x else torch.empty(0)
+        _check_steps(x, batch)
+    if steps == 0 or like.shape[-2] == 0:
+        raise ValueError(
+            f"A window must hold at least one step and one node, but `x` has {steps} steps and "
+            f"shape {list(like.shape)}. Leave empty windows out."
+        )
+    if not like.is_floating_point():
+        raise TypeError(
+            f"`x` must be of a floating-point dtype, but is {like.dtype}. Convert it with "
+            f"`x.float()`."
+        )
+    moments = read_times("times", times, (*batch, steps), like, "one time per sample and step")
+    observed = None if mask is None else _read_mask(mask, x, moments, times)
+    if observed is None:
+        valid = torch.ones(moments.shape, dtype=torch.bool, device=like.device)
+    else:
+        valid = torch.stack([part.any(-1) for part in observed], -1)
+    values = list(x.unbind(-3)) if isinstance(x, Tensor) else x
+    if observed is not None:
+        values = [
+            torch.where(part[..., None], value, 0.0)
+            for part, value in zip(observed, values, strict=True)
+        ]
+    if not is_traced(like):
+        whole = [x] if isinstance(x, Tensor) and observed is None else values
+        _check_finite(whole, values, mask is not None)
+    return Window(values, moments, valid, observed, batch)
+
+
+def _check_steps(x: list[Tensor], batch: torch.Size) -> None:
+    for step, value in enumerate(x):
+        if value.ndim < 2 or value.shape[:-2] != batch or value.shape[-1] != x[0].shape[-1]:
+            raise ValueError(
+                f"`x` as a list must hold [*batch, nodes, channels] for each step, alike but for "
+                f"the nodes, but step {step} has shape {list(value.shape)} and step 0 "
+                f"{list(x[0].shape)}."
+            )
+
+
+def _read_mask(
+    mask: Tensor | Sequence[Tensor], x: Tensor | list[Tensor], moments: Tensor, times: object
+) -> list[Tensor]:
+    """Per step which nodes are observed, `[*batch, nodes]`, or `[*batch, 1]` for all or none."""
+    batch, steps = moments.shape[:-1], moments.shape[-1]
+    nodes = [x.shape[-2]] * steps if isinstance(x, Tensor) else [part.shape[-2] for part in x]
+    parts = list(mask) if not isinstance(mask, Tensor) else None
+    for part in [mask] if parts is None else parts:
+        if not isinstance(part, Tensor) or part.dtype != torch.bool:
+            kind = part.dtype if isinstance(part, Tensor) else type(part).__name__
+            raise TypeError(
+                f"`mask` must be boolean, True where observed, but is {kind}. Convert it with "
+                f"`mask.bool()`, or `mask > 0`."
+            )
+    if parts is not None:
+        fits = len(parts) == steps and all(
+            part.shape in (batch, (*batch, n)) for part, n in zip(parts, nodes, strict=False)
+        )
+        if fits:
+            parts = [part.to(moments.device) for part in parts]
+            return [part[..., None] if part.shape == batch else part for part in parts]
+        shape = [list(part.shape) for part in parts]
+    else:
+        assert isinstance(mask, Tensor)
+        whole = (*batch, steps, nodes[0])
+        by_step = _ends_with(whole[:-1], mask.shape)
+        by_node = _ends_with(whole, mask.shape) and len(set(nodes)) == 1
+        if by_step and by_node:
+            # [5, 5] where everything is 5: read as the times are.
+            by_node = mask.ndim != (times.ndim if isinstance(times, Tensor) else moments.ndim)
+        mask = mask.to(moments.device)
+        if by_node:
+            return list(mask.expand(whole).unbind(-2))
+        if by_step:
+            return list(mask.expand(whole[:-1])[..., None].unbind(-2))
+        shape = list(mask.shape)
+    raise ValueError(
+        f"`mask` must say for each step, {[*batch, steps]}, or for each node of each step, "
+        f"{[*batch, steps, nodes[0]]}, what was observed, but has shape {shape}. Where nodes come "
+        f"and go it is a list, as `x` is."
+    )
+
+
+def _ends_with(shape: tuple[int, ...], end: torch.Size) -> bool:
+    return 0 < len(end) <= len(shape) and tuple(end) == shape[len(shape) - len(end) :]
+
+
+def _check_finite(whole: Sequence[Tensor], values: Sequence[Tensor], masked: bool) -> None:
+    # One sum is enough to clear all: it is finite only if all terms are.
+    total = torch.stack([part.detach().sum() for part in whole]).sum()
+    if math.isfinite(total.item()):
+        return
+    for step, value in enumerate(values):
+        wrong = ~value.detach().isfinite()
+        if bool(wrong.any()):
+            place = tuple(int(i) for i in wrong.nonzero()[0])
+            remedy = "Extend the mask to it." if masked else "Mask it: `mask=~x.isnan().any(-1)`."
+            raise ValueError(
+                f"`x` must be finite where it is observed, but step {step} holds "
+                f"{int(wrong.sum())} values that are not, the first at index {place} of that step: "
+                f"{value[place].item()}. {remedy}"
+            )

@@ -1,0 +1,185 @@
+"""Nodes that come and go between flows."""
+
+import pytest
+import torch
+from torch import nn
+
+import graphode as gd
+from tests.hybrid.loops import gru_system, random_graph
+
+IN, CHANNELS = 2, 3
+
+
+def islands(*sizes: int) -> gd.Graph:
+    """Components that do not touch each other."""
+    blocks = [random_graph(size, seed, kind=None).to_dense() for seed, size in enumerate(sizes)]
+    return gd.Graph.from_dense(torch.block_diag(*blocks)).normalize("sym")
+
+
+def fixed_steps() -> gd.HybridSystem:
+    """Fixed steps: with adaptive ones all nodes of a sample share a step size."""
+    return gru_system(solver="rk4", num_steps=4)
+
+
+def test_a_map_says_who_stays_comes_and_leaves():
+    change = gd.NodeMap.between(["a", "b", "c"], ["c", "d", "a"])
+    assert change.index.tolist() == [2, -1, 0]
+    assert change.kept.tolist() == [0, 2]
+    assert change.added.tolist() == [1]
+    assert change.removed.tolist() == [1]
+    assert (change.num_before, change.num_after) == (3, 3)
+    state = torch.tensor([[1.0], [2.0], [3.0]])
+    assert change.apply(state).flatten().tolist() == [3, 0, 1]
+
+
+def test_renumbering_changes_nothing_but_the_order():
+    system, graph = gru_system(rtol=1e-9, atol=1e-10), random_graph(5)
+    x = torch.randn(2, 3, 5, IN)
+    times = torch.tensor([[0.0, 1.0, 1.5], [0.2, 0.5, 3.0]])
+    order = torch.randperm(5)
+    other = graph.subgraph(order)
+    streamed = [x[:, 0], x[:, 1, order], x[:, 2, order]]
+    y = system(streamed, times, [graph, other, other], [[4.0]] * 2, node_maps=[None, order, None])
+    torch.testing.assert_close(y, system(x, times, graph, [[4.0]] * 2)[..., order, :])
+
+
+def test_who_stays_does_not_notice_who_leaves_and_returns():
+    """On components that do not touch: three nodes stay, two leave and come back."""
+    system = fixed_steps()
+    everyone, some = islands(3, 2), islands(3)
+    x = torch.randn(2, 4, 5, IN)
+    times = torch.tensor([[0.0, 1.0, 1.5, 2.0], [0.2, 0.5, 3.0, 3.1]])
+    leave = gd.NodeMap.between("abcde", "abc")
+    back = gd.NodeMap.between("abc", "abcde")
+    streamed = [x[:, 0], x[:, 1, :3], x[:, 2], x[:, 3]]
+    graphs = [everyone, some, everyone, everyone]
+    queries = times[:, -1:] + torch.tensor([0.5, 1.0])
+    y = system(streamed, times, graphs, queries, node_maps=[None, leave, back, None])
+    steady = system(x, times, everyone, queries)
+    torch.testing.assert_close(y[..., :3, :], steady[..., :3, :])
+    assert not torch.allclose(y[..., 3:, :], steady[..., 3:, :])
+    # They start anew: as if the first observation of theirs were the one on their return.
+    returned = system(x[:, 2:], times[:, 2:], everyone, queries)
+    torch.testing.assert_close(y[..., 3:, :], returned[..., 3:, :])
+
+
+def test_newcomers_start_from_their_encoder():
+    encoder = nn.Linear(IN, CHANNELS)
+    flow = gd.Flow(gd.GraphConvField([CHANNELS] * 2), solver="rk4", num_steps=2)
+    cell = gd.GraphGRUCell(IN, CHANNELS)
+    system = gd.HybridSystem(flow=flow, jump=cell, newcomers=encoder)
+    small, large = islands(2), islands(2, 2)
+    x = [torch.randn(2, IN), torch.randn(4, IN)]
+    state = system.observe(None, x[0], 0.0, small)
+    after = system.observe(state, x[1], 1.0, large, node_map=torch.tensor([0, 1, -1, -1]))
+    before = torch.cat([flow(state.h, small, 0.0, 1.0), encoder(x[1])[2:]])
+    torch.testing.assert_close(after.h, cell(before, x[1], large))
+
+
+def test_a_forecast_before_a_node_came_is_nan_for_it_and_right_for_others():
+    system = fixed_steps()
+    small, large = islands(2), islands(2, 1)
+    x = [torch.randn(1, 2, IN), torch.randn(1, 3, IN)]
+    times, queries = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 2.0]])
+    comes = gd.NodeMap.between("ab", "abc")
+    y = system(x, times, [small, large], queries, node_maps=[None, comes])
+    alone = system(x[0][:, None], times[:, :1], small, queries[:, :1])
+    # Once the flow ends at the query, once it passes by: equal to the order of the method.
+    torch.testing.assert_close(y[:, :1, :2], alone, rtol=1e-3, atol=1e-3)
+    assert y[0, 0, 2].isnan().all()
+    assert y[0, 1].isfinite().all()
+
+
+def test_samples_that_rest_keep_their_forecast_through_a_change_of_nodes():
+    system = fixed_steps()
+    everyone, some = islands(2, 1), islands(2)
+    x = [torch.randn(2, 3, IN), torch.randn(2, 2, IN)]
+    leave = gd.NodeMap(torch.tensor([0, 1]), 3, removed=[2])
+    mask = [torch.tensor([True, True]), torch.tensor([False, True])]
+    times = torch.tensor([[0.0, torch.nan], [0.0, 1.0]])
+    queries = torch.tensor([[2.0], [2.0]])
+    y = system(x, times, [everyone, some], queries, mask=mask, node_maps=[None, leave])
+    alone = system(x[0][:1, None], times[:1, :1], everyone, queries[:1])
+    torch.testing.assert_close(y[:1], alone[..., :2, :])
+
+
+def test_a_state_can_begin_with_a_change_of_nodes():
+    system = fixed_steps()
+    small, large = islands(2), islands(2, 2)
+    state = system.observe(None, torch.randn(2, IN), 0.0, small)
+    x = torch.randn(1, 4, IN)
+    comes = gd.NodeMap.between("ab", "abcd")
+    y = system(x, [1.0], large, [2.0], node_maps=[comes], state=state)
+    step = system.observe(state, x[0], 1.0, large, node_map=comes)
+    torch.testing.assert_close(y[0], system.forecast(step, 2.0))
+
+
+def test_gradients_pass_through_a_change_of_nodes():
+    system = fixed_steps()
+    graphs = [islands(2, 1), islands(2)]
+    leave = gd.NodeMap.between("abc", "ab")
+    first, second = torch.randn(3, IN, requires_grad=True), torch.randn(2, IN, requires_grad=True)
+
+    def run(first, second):
+        return system([first, second], [0.0, 1.0], graphs, [2.0], node_maps=[None, leave])
+
+    assert torch.autograd.gradcheck(run, (first, second))
+    (gradient,) = torch.autograd.grad(run(first, second).sum(), first)
+    assert (gradient[2] == 0).all()  # c touched nobody
+    assert (gradient[:2] != 0).any()
+
+
+def test_a_map_that_loses_a_node_is_refused(without_type_checks):
+    with pytest.raises(ValueError, match=r"loses node 1 of 3 old nodes without saying so"):
+        gd.NodeMap(torch.tensor([0, 2]), 3)
+    with pytest.raises(ValueError, match=r"loses nodes 0, 2 of 3.*removed=\[0, 2\]"):
+        gd.NodeMap(torch.tensor([1, -1]), 3)
+    system = gru_system()
+    x = [torch.randn(3, IN), torch.randn(2, IN)]
+    with pytest.raises(ValueError, match="loses node 2 of 3 old nodes"):
+        system(
+            x,
+            [0.0, 1.0],
+            [islands(3), islands(2)],
+            [2.0],
+            node_maps=[None, torch.tensor([0, 1])],
+        )
+
+
+def test_maps_that_make_no_sense_are_refused(without_type_checks):
+    with pytest.raises(ValueError, match="nodes 0 to 2, or −1 for a newcomer, but it names 3"):
+        gd.NodeMap(torch.tensor([0, 1, 3]), 3)
+    with pytest.raises(ValueError, match="node 0 is named more than once"):
+        gd.NodeMap(torch.tensor([0, 0, 1, 2]), 3)
+    with pytest.raises(ValueError, match="node 1 is named more than once"):
+        gd.NodeMap(torch.tensor([0, 1, 2]), 3, removed=[1])
+    with pytest.raises(ValueError, match="`removed` must name old nodes, but it names −1"):
+        gd.NodeMap(torch.tensor([0, 1, 2]), 3, removed=[-1])
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        gd.NodeMap(torch.tensor([0.0, 1.0]), 2)
+    with pytest.raises(ValueError, match="Names must differ, but 'a' is twice in `before`"):
+        gd.NodeMap.between("aa", "ab")
+    with pytest.raises(ValueError, match="starts from 2 nodes, but the state has 3"):
+        gd.NodeMap.between("ab", "ab").apply(torch.zeros(3, 1))
+
+
+def test_errors_of_a_changing_network_name_the_remedy():
+    system = gru_system()
+    x, graphs = [torch.randn(3, IN), torch.randn(2, IN)], [islands(3), islands(2)]
+    with pytest.raises(ValueError, match=r"Step 1 observes 2 nodes, but the state has 3.*NodeMap"):
+        system(x, [0.0, 1.0], graphs, [2.0])
+    leave = gd.NodeMap.between("abc", "ab")
+    with pytest.raises(ValueError, match=r"one entry per step, 2, but holds 1"):
+        system(x, [0.0, 1.0], graphs, [2.0], node_maps=[leave])
+    with pytest.raises(ValueError, match="The first of `node_maps` leads from the nodes of"):
+        system(x, [0.0, 1.0], graphs, [2.0], node_maps=[leave, None])
+    with pytest.raises(ValueError, match=r"graph of step 1 must have the 2 nodes .* but has 3"):
+        system(x, [0.0, 1.0], graphs[0], [2.0], node_maps=[None, leave])
+    system.causal = False
+    with pytest.raises(ValueError, match="`node_maps` need `causal=True`"):
+        system(x, [0.0, 1.0], graphs, [2.0], node_maps=[None, leave])
+    narrow = gd.HybridSystem(
+        flow=None, jump=gd.GraphGRUCell(IN, CHANNELS), newcomers=nn.Linear(IN, 1)
+    )
+    with pytest.raises(ValueError, match="`newcomers` must give the 3 channels"):
+        narrow(x[::-1], [0.0, 1.0], graphs[::-1], [2.0], node_maps=[None, torch.tensor([0, 1, -1])])

@@ -1,0 +1,135 @@
+"""What a hybrid system refuses, and what it says then."""
+
+import pytest
+import torch
+from torch import nn
+
+import graphode as gd
+from tests.hybrid.loops import gru_system, random_graph
+
+NODES, IN, CHANNELS = 4, 2, 3
+X = torch.zeros(2, 3, NODES, IN)
+TIMES = torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.5, 0.7]])
+QUERIES = torch.tensor([[3.0], [1.0]])
+
+
+def call(**change):
+    graph = random_graph(NODES)
+    arguments = {"x": X, "times": TIMES, "graphs": graph, "query_times": QUERIES, **change}
+    arguments["x"] = arguments["x"].double() if torch.is_tensor(arguments["x"]) else arguments["x"]
+    return gru_system(solver="rk4", num_steps=1)(**arguments)
+
+
+def with_value(tensor, place, value):
+    tensor = tensor.clone()
+    tensor[place] = value
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"times": with_value(TIMES, (1, 2), 0.2)},
+            r"increase strictly.*step 2 of sample 1 comes at 0.2, after 0.5. Sort",
+        ),
+        (
+            {"times": with_value(TIMES, (0, 1), 0.0)},
+            r"step 1 of sample 0 comes at 0, after 0.*merge those with equal times",
+        ),
+        (
+            {"times": with_value(TIMES, (1, 1), torch.nan)},
+            r"must be finite, but step 1 of sample 1 is nan. Mask the steps",
+        ),
+        (
+            {"query_times": with_value(QUERIES, (1, 0), -0.5)},
+            r"not before the first observation, but query 0 of sample 1 is at -0.5",
+        ),
+        ({"query_times": with_value(QUERIES, (0, 0), torch.nan)}, "query 0 of sample 0 is at nan"),
+        ({"query_times": QUERIES[:, :0]}, "`query_times` must hold at least one time"),
+        ({"query_times": 3.0}, r"`query_times` must have shape \[2, 1\]"),
+        ({"query_times": torch.zeros(3, 1)}, r"shape \[2, 1\].*but has shape \[3, 1\]"),
+        ({"times": TIMES[:, :2]}, r"`times` must have shape \[2, 3\].*but has shape \[2, 2\]"),
+        (
+            {"x": with_value(X, (1, 2, 0, 1), torch.nan)},
+            r"finite where it is observed, but step 2 holds 1 .* index \(1, 0, 1\).*mask=",
+        ),
+        (
+            {
+                "x": with_value(X, (1, 2, 0, 1), torch.inf),
+                "mask": torch.ones(2, 3, dtype=torch.bool),
+            },
+            "Extend the mask to it",
+        ),
+        ({"x": X[0, 0]}, r"must be \[\*batch, steps, nodes, channels\], but has shape \[4, 2\]"),
+        ({"x": X[:, :0], "times": TIMES[:, :0]}, "at least one step and one node.*empty windows"),
+        ({"x": [], "times": []}, "at least one step and one node"),
+        (
+            {"x": [X[:, 0], X[0, 0], X[:, 0]]},
+            r"alike but for the nodes, but step 1 has shape \[4, 2\]",
+        ),
+        (
+            {"mask": torch.tensor([[True] * 3, [False] * 3])},
+            "the mask leaves none to sample 1. Leave empty windows out",
+        ),
+        ({"mask": torch.ones(2, 4, dtype=torch.bool)}, r"or for each node .* has shape \[2, 4\]"),
+        ({"mask": [torch.ones(2, dtype=torch.bool)]}, r"has shape \[\[2\]\].*list, as `x` is"),
+        ({"graphs": random_graph(5)}, r"graph of step 0 must have the 4 nodes .* but has 5"),
+        ({"graphs": [random_graph(NODES)] * 2}, "one per step, 3, but the list has 2"),
+        (
+            {"graphs": [[random_graph(NODES)] * 3, [random_graph(NODES)] * 2]},
+            r"one list per sample, 2, .* lengths \[3, 2\]",
+        ),
+        (
+            {"graphs": gd.Graph.batch([random_graph(NODES)] * 3)},
+            r"a batch of 3 graphs, but the observations have batch shape \[2\]",
+        ),
+        (
+            {"graphs": [[random_graph(4)] * 3, [random_graph(5)] * 3]},
+            "same number of nodes at a step, but have 4, 5",
+        ),
+        ({"state": torch.zeros(2, NODES, 4)}, r"`state` must have shape \[2, 'nodes', 3\]"),
+        ({"node_maps": torch.zeros(3, 4).long()}, "one entry per step, 3, but holds 1"),
+    ],
+)
+def test_bad_input_is_refused_with_its_remedy(change, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        call(**change)
+
+
+def test_wrong_types_are_refused_with_their_remedy(without_type_checks):
+    with pytest.raises(TypeError, match=r"`mask` must be boolean.*float64.*`mask.bool\(\)`"):
+        call(mask=torch.ones(2, 3))
+    with pytest.raises(TypeError, match=r"`mask` must be boolean.*int"):
+        call(mask=[1, 1, 1])
+    with pytest.raises(TypeError, match=r"`times` must be real numbers, but is torch.bool"):
+        call(times=TIMES > 0)
+    with pytest.raises(TypeError, match="`x` must be of a floating-point dtype"):
+        gru_system()(X.long(), TIMES, random_graph(NODES), QUERIES)
+
+
+def test_parts_that_do_not_fit_are_refused(without_type_checks):
+    flow, cell = gd.Flow(gd.GraphConvField([3, 3])), gd.GraphGRUCell(IN, CHANNELS)
+    with pytest.raises(TypeError, match=r"`flow` must be a `graphode.Flow`.*GraphConvField"):
+        gd.HybridSystem(flow=gd.GraphConvField([3, 3]), jump=cell)
+    with pytest.raises(TypeError, match=r"called as jump\(h, x, graph\).*GRUCell.*gate=nn.Linear"):
+        gd.HybridSystem(flow=flow, jump=nn.GRUCell(2, 3))
+    with pytest.raises(ValueError, match=r"width of the state is not known.*`channels=`"):
+        gd.HybridSystem(flow=flow, jump=lambda h, x, graph: h)
+    with pytest.raises(ValueError, match="GraphGRUCell has 3, not 4"):
+        gd.HybridSystem(flow=flow, jump=cell, channels=4)
+    narrow = gd.HybridSystem(flow=None, jump=lambda h, x, graph: h[..., :1], channels=2)
+    with pytest.raises(ValueError, match=r"`jump` must return a state like .* \[2, 4, 2\]"):
+        narrow(X.double(), TIMES, None, QUERIES)
+    wide = gd.HybridSystem(flow=flow, jump=gd.GraphLSTMCell(IN, CHANNELS))
+    with pytest.raises(ValueError, match="moves states of 3 channels, but the state has 6"):
+        wide(X.double(), TIMES, random_graph(NODES), QUERIES)
+
+
+def test_nothing_is_lost_by_a_refused_call():
+    """The same system answers as before."""
+    system, graph = gru_system(), random_graph(NODES)
+    before = system(X.double(), TIMES, graph, QUERIES)
+    with pytest.raises(ValueError, match="increase strictly"):
+        system(X.double(), TIMES.flip(-1), graph, QUERIES)
+    assert torch.equal(system(X.double(), TIMES, graph, QUERIES), before)
