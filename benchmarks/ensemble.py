@@ -1,0 +1,244 @@
+"""Training of GCDE on Cora: one run and a hundred at once, against torchdiffeq + PyG.
+
+    python benchmarks/ensemble.py --device cuda            everything
+    python benchmarks/ensemble.py --device cpu --only rk4 dopri5
+
+An epoch is what the paper's training does in one: masks, forward, loss, backward, Adam, then an
+evaluation of validation and test nodes. The rival is the same model of `GCNConv(cached=True)` and
+`torchdiffeq.odeint` on dense features, one run at a time, as its users have it; it draws masks
+with `torch.nn.functional.dropout` at every evaluation (`redrawn`) or, under dopri5 also, once per
+solve (`fixed`). Ours is the epoch of `graphode run node-classification`. Ratios are per member:
+rival's time × members / our time. The data is Cora as it comes with the package. The sides take
+turns; times are medians after warm-up. The last line is one JSON object.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measure import machine, peak_memory_mib, side_by_side
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GCNConv
+from torchdiffeq import odeint
+
+import graphode as gd
+from graphode.data import load_node_data
+from graphode.experiments.node_run import NodeObjective
+from graphode.experiments.training import Trainer, Training
+
+PARTS = ("rk4", "dopri5", "members", "nodes")
+HIDDEN, INPUT_DROPOUT, FIELD_DROPOUT = 64, 0.6, 0.9
+LR, WEIGHT_DECAY = 1e-3, 5e-4
+MEMBERS = 100
+TRAINING = Training(epochs=2000, lr=LR, weight_decay=WEIGHT_DECAY)
+
+
+class RivalField(nn.Module):
+    """The paper's field, of PyG layers; masks redrawn, or those it was given."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(GCNConv(HIDDEN, HIDDEN, cached=True) for _ in range(layers))
+        self.masks: list[Tensor] | None = None
+        self.edge_index: Tensor | None = None
+
+    def draw(self, like: Tensor) -> None:
+        """Masks that stay for a solve."""
+        self.masks = [
+            functional.dropout(torch.ones_like(like), FIELD_DROPOUT, self.training)
+            for _ in self.layers
+        ]
+
+    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+        """C² ∘ softplus ∘ C¹, or softplus ∘ C¹ alone."""
+        for index, layer in enumerate(self.layers):
+            if self.masks is None:
+                h = functional.dropout(h, FIELD_DROPOUT, self.training)
+            else:
+                h = h * self.masks[index]
+            h = layer(h, self.edge_index)
+            if index == 0:
+                h = functional.softplus(h)
+        return h
+
+
+class Rival(nn.Module):
+    """GCN-in, `odeint`, GCN-out."""
+
+    def __init__(self, features: int, classes: int, layers: int, method: str, fixed: bool) -> None:
+        super().__init__()
+        self.encoder = GCNConv(features, HIDDEN, cached=True)
+        self.field = RivalField(layers)
+        self.readout = GCNConv(HIDDEN, classes, cached=True)
+        self.method, self.fixed = method, fixed
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits."""
+        h = functional.dropout(x, INPUT_DROPOUT, self.training)
+        h = functional.relu(self.encoder(h, edge_index))
+        self.field.edge_index = edge_index
+        if self.fixed:
+            self.field.draw(h)
+        times = torch.tensor([0.0, 1.0], device=h.device)
+        h = odeint(self.field, h, times, rtol=1e-3, atol=1e-4, method=self.method)[-1]
+        return self.readout(h, edge_index)
+
+
+def rival_epoch(
+    objective: NodeObjective, edge_index: Tensor, method: str, fixed: bool
+) -> Callable[[], None]:
+    """An epoch of one run, as it is written by most."""
+    x, labels = objective.x.to_dense(), objective.labels
+    layers = 2 if method == "rk4" else 1
+    model = Rival(x.shape[1], int(labels.max()) + 1, layers, method, fixed).to(x.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+
+    def epoch() -> None:
+        model.train()
+        optimizer.zero_grad()
+        logits = model(x, edge_index)
+        functional.cross_entropy(logits[objective.train], labels[objective.train]).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            logits = model(x, edge_index)
+            functional.cross_entropy(logits[objective.val], labels[objective.val]).item()
+            right = logits.argmax(-1) == labels
+            right[objective.val].float().mean().item()
+            right[objective.test].float().mean().item()
+
+    return epoch
+
+
+def our_epoch(
+    objective: NodeObjective, model: str, members: int, device: str, **options: Any
+) -> Callable[[], None]:
+    """An epoch of the library's training, for so many members."""
+    features, classes = objective.x.shape[1], int(objective.labels.max()) + 1
+    make = {"rk4": gd.GCDE.rk4, "dopri5": gd.GCDE.dpr5}[model]
+    ensemble = gd.Ensemble(
+        lambda seed: make(features, HIDDEN, classes, **options), range(members)
+    ).to(device)
+    trainer = Trainer(ensemble, objective, TRAINING)
+    if model == "dopri5":
+        return trainer.step
+    trainer.costs = trainer.count()
+    return gd.capture(trainer.step, device)
+
+
+def compared(
+    objective: NodeObjective,
+    edge_index: Tensor,
+    model: str,
+    device: str,
+    rivals: dict[str, Callable[[], None]],
+    members: tuple[int, ...],
+    repeats: int,
+) -> dict[str, Any]:
+    """Times and peak memory of the rivals and of ours at each number of members."""
+    # As the paper's code does: a fixed-step solver sees new masks at every evaluation.
+    options = {"redraw": "per_eval"} if model == "rk4" else {}
+    ours = {
+        f"graphode_{count}": our_epoch(objective, model, count, device, **options)
+        for count in members
+    }
+    runs = {**rivals, **ours}
+    times = side_by_side(runs, device, repeats=repeats, warmup=5)
+    result: dict[str, Any] = {"milliseconds": times}
+    result["peak_mib"] = {name: peak_memory_mib(run, device) for name, run in runs.items()}
+    result["times_faster_per_member"] = {
+        f"{rival}/{name}": times[rival] * int(name.removeprefix("graphode_")) / times[name]
+        for rival in rivals
+        for name in ours
+    }
+    return result
+
+
+def grown(device: str, repeats: int) -> dict[str, Any]:
+    """Time of an epoch against members and against nodes."""
+    objective, _ = cora(device)
+    counts = (1, 2, 5, 10, 20, 50, 100, 200, 400) if device == "cuda" else (1, 2, 5, 10)
+    result: dict[str, Any] = {"members": {}, "nodes": {}}
+    for count in counts:
+        run = {"epoch": our_epoch(objective, "rk4", count, device)}
+        result["members"][count] = {
+            "milliseconds": side_by_side(run, device, repeats, warmup=5)["epoch"],
+            "peak_mib": peak_memory_mib(run["epoch"], device),
+        }
+        del run
+    sizes = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
+    for nodes in sizes if device == "cuda" else sizes[:4]:
+        run = {"epoch": our_epoch(random_problem(nodes, device), "rk4", 1, device)}
+        result["nodes"][nodes] = {
+            "milliseconds": side_by_side(run, device, repeats, warmup=5)["epoch"],
+            "peak_mib": peak_memory_mib(run["epoch"], device),
+        }
+        del run
+    return result
+
+
+def random_problem(nodes: int, device: str) -> NodeObjective:
+    """A random graph of Cora's density and features."""
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.randint(nodes, (2, 2 * nodes), generator=generator)
+    ends = ends[:, ends[0] != ends[1]]
+    pairs = torch.cat([ends, ends.flip(0)], 1).unique(dim=1)
+    graph = gd.Graph(pairs, num_nodes=nodes).normalize("sym").to(device)
+    places = torch.stack(
+        [torch.arange(nodes).repeat_interleave(18), torch.randint(1433, (18 * nodes,))]
+    )
+    sizes = (nodes, 1433)
+    x = torch.sparse_coo_tensor(places, torch.full((18 * nodes,), 1 / 18), sizes)
+    labels = torch.randint(7, (nodes,), generator=generator).to(device)
+    train, val, test = (
+        torch.randperm(nodes, generator=generator)
+        .to(device)
+        .split([nodes // 20, nodes // 5, nodes - nodes // 20 - nodes // 5])
+    )
+    return NodeObjective(gd.SparseFeatures(x).to(device), graph, labels, train, val, test)
+
+
+def cora(device: str) -> tuple[NodeObjective, Tensor]:
+    """Cora on a device, and its edges as PyG takes them."""
+    data = load_node_data("cora_linqs")
+    return NodeObjective.of(data, torch.device(device)), data.graph.edge_index.to(device)
+
+
+def main() -> None:
+    """Measure what was asked for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--repeats", type=int, default=20)
+    arguments = parser.parse_args()
+    device = arguments.device
+    torch.manual_seed(0)
+    objective, edge_index = cora(device)
+    members = (1, MEMBERS) if device == "cuda" else (1,)
+    result: dict[str, Any] = {"benchmark": "ensemble", **machine(device)}
+    if "rk4" in arguments.only:
+        rivals = {"torchdiffeq_redrawn": rival_epoch(objective, edge_index, "rk4", False)}
+        result["rk4"] = compared(
+            objective, edge_index, "rk4", device, rivals, members, arguments.repeats
+        )
+    if "dopri5" in arguments.only:
+        rivals = {
+            "torchdiffeq_fixed": rival_epoch(objective, edge_index, "dopri5", True),
+            "torchdiffeq_redrawn": rival_epoch(objective, edge_index, "dopri5", False),
+        }
+        result["dopri5"] = compared(
+            objective, edge_index, "dopri5", device, rivals, members, max(5, arguments.repeats // 3)
+        )
+    if {"members", "nodes"} & set(arguments.only):
+        result["growth"] = grown(device, max(5, arguments.repeats // 3))
+    for part in ("rk4", "dopri5"):
+        if part in result:
+            print(part, json.dumps(result[part], indent=2))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+"""Many members trained as one program."""
+
+from graphode.ensembles.ensemble import Ensemble as Ensemble
+from graphode.ensembles.fitting import members_that_fit as members_that_fit

@@ -1,0 +1,174 @@
+"""`Ensemble`: a hundred seeds as one program."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from graphode.ensembles.members import Members, is_one_thing
+from graphode.flows import Flow
+from graphode.flows.stochastic import current_prefix, stochastic, torch_draw
+
+
+class Ensemble(nn.Module):
+    """Members that share a structure and nothing else, evaluated and trained together.
+
+    Parameters have the members first, one sparse product serves all of them, and in adaptive
+    solvers every member has its own steps. A loss that is a sum over members trains each as if it
+    were alone: under `gd.stochastic(ensemble.seeds, step)` a member draws the masks that its lone
+    run under `gd.stochastic(seed, step)` draws.
+
+        ensemble = gd.Ensemble(lambda seed: gd.GCDE.rk4(1433, 64, 7), seeds=range(100))
+        logits = ensemble(x, graph)                          # [members, nodes, classes]
+
+    Parts that contain a `Flow` (`GDE`, `HybridSystem`) run as they are, with the members as a
+    dimension of the batch; what they are made of is mapped by `torch.func`. A module of your own
+    around a `Flow` says `members_first = True` if its `forward` only composes its parts and
+    treats leading dimensions alike; otherwise its members are evaluated one by one, and you are
+    told.
+
+    Args:
+        build: `build(seed)` makes one member. Torch's generator is seeded with `seed` around the
+            call, and is as it was afterwards.
+        seeds: One per member.
+
+    Attributes:
+        seeds: `[members]`
+    """
+
+    seeds: Tensor
+
+    def __init__(self, build: Callable[[int], nn.Module], seeds: Iterable[int]) -> None:
+        super().__init__()
+        numbers = [int(seed) for seed in seeds]
+        if not numbers:
+            raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
+        modules = [_built(build, seed) for seed in numbers]
+        _check_alike(modules, numbers)
+        self.members = _joined(modules)
+        self.register_buffer("seeds", torch.tensor(numbers))
+        # A list keeps the blueprint's parameters out of the ensemble's.
+        self._blueprint = [modules[0]]
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def forward(self, *args: Any, per_member: bool = False, **kwargs: Any) -> Any:
+        """The answers of all members, `[members, …]`.
+
+        Args:
+            args: As a lone member takes them; all members share them.
+            per_member: Whether each tensor among the arguments has the members first instead.
+            kwargs: Likewise.
+        """
+        if not per_member:
+            args = pytree.tree_map(self._expanded, args, is_leaf=is_one_thing)
+            kwargs = pytree.tree_map(self._expanded, kwargs, is_leaf=is_one_thing)
+        if current_prefix() is not None:
+            return self.members(*args, **kwargs)
+        with stochastic(self.seeds, torch_draw()):
+            return self.members(*args, **kwargs)
+
+    def member(self, index: int) -> nn.Module:
+        """One member as a plain module, with its own copy of its weights."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"There are members 0 to {len(self) - 1}, but {index} was asked for.")
+        module = copy.deepcopy(self._blueprint[0]).train(self.training)
+        state = {name: tensor[index] for name, tensor in self.lone_tensors().items()}
+        for path, part in module.named_modules():
+            for own in (part._parameters, part._buffers):
+                for name, value in own.items():
+                    full = f"{path}.{name}" if path else name
+                    if value is not None and full in state:
+                        value.data = state[full].detach().clone()
+        return module
+
+    def lone_tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers of all members, by the names that a lone member has for them."""
+        tensors: dict[str, Tensor] = {}
+        for path, part in self.members.named_modules():
+            if isinstance(part, Members):
+                prefix = f"{path}." if path else ""
+                for name, tensor in part._named_tensors():
+                    tensors[prefix + name] = tensor
+        return tensors
+
+    def _expanded(self, value: Any) -> Any:
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            return value.expand(len(self), *value.shape)
+        return value
+
+    def extra_repr(self) -> str:
+        """How many."""
+        return f"{len(self)} members"
+
+
+def _built(build: Callable[[int], nn.Module], seed: int) -> nn.Module:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        module = build(seed)
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"`build(seed)` must return a module, but returned {type(module).__name__}. Pass for "
+            f"example `lambda seed: graphode.GCDE.rk4(1433, 64, 7)`."
+        )
+    return module
+
+
+def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
+    first = _shapes(modules[0])
+    for module, seed in zip(modules, seeds, strict=True):
+        shapes = _shapes(module)
+        differing = sorted(
+            name for name in first.keys() | shapes if first.get(name) != shapes.get(name)
+        )
+        if differing:
+            name = differing[0]
+            raise ValueError(
+                f"Members must be alike, but {name!r} is {first.get(name)} for seed {seeds[0]} "
+                f"and {shapes.get(name)} for seed {seed}. Put members of another shape into an "
+                f"ensemble of their own."
+            )
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[Any, ...]]:
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {name: (list(tensor.shape), tensor.dtype) for name, tensor in tensors}
+
+
+def _joined(modules: Sequence[nn.Module]) -> nn.Module:
+    """The members' modules as one: mapped as far down as there is a flow, as they are above it."""
+    first = modules[0]
+    if not any(isinstance(part, Flow) for part in first.modules()):
+        return Members(modules)
+    composes = isinstance(first, Flow) or getattr(first, "members_first", False)
+    own = [*first.parameters(recurse=False), *first.buffers(recurse=False)]
+    tied = len(list(first.parameters())) != len(list(_with_copies(first)))
+    if composes and not own and not tied and len({_settings(m) for m in modules}) == 1:
+        joint = copy.copy(first)
+        joint._modules = {
+            name: None if part is None else _joined([m._modules[name] for m in modules])  # pyright: ignore[reportArgumentType]
+            for name, part in first._modules.items()
+        }
+        return joint
+    warnings.warn(
+        f"{type(first).__name__} holds a flow, and its members are evaluated one by one: the same "
+        f"results, slower. If its `forward` only composes its parts, whatever the leading "
+        f"dimensions, say `members_first = True` in the class.",
+        stacklevel=3,
+    )
+    return Members(modules, maps=False)
+
+
+def _with_copies(module: nn.Module) -> list[Tensor]:
+    return [p for part in module.children() for p in part.parameters()]
+
+
+def _settings(module: nn.Module) -> str:
+    """What a module says of itself, apart from its parts."""
+    return f"{type(module).__name__}({module.extra_repr()})"

@@ -1,0 +1,173 @@
+"""One module with the weights of many members, each applied to its own state.
+
+    out[i] = module(weights[i], *args[i]),    i over members, in one pass
+
+`torch.func.vmap` turns the products of all members into batched ones; the sparse products and the
+masks of this library know what it means to be mapped, so that one product serves all members.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils import _pytree as pytree
+
+from graphode.fields import unpack
+from graphode.flows.stochastic import member_numbers, of_member
+
+
+class Members(nn.Module):
+    """The members' modules as one, whose parameters and buffers have the members first.
+
+    Every tensor that comes in has the members first too; one that all share is an expanded view,
+    which is recognised and not copied. Anything else (a graph, sparse features) is shared.
+
+    Args:
+        modules: Alike but for the values of their parameters and buffers.
+        maps: Whether `torch.func.vmap` is to be tried; else members are evaluated one by one.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], maps: bool = True) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(modules[0])
+        self.count = len(modules)
+        self.maps = maps
+        # Kept out of the registry: their parameters are stacked in `module`.
+        alike = len({repr(module) for module in modules}) == 1
+        self.others = None if alike else tuple(copy.deepcopy(list(modules)))
+        for path, part in self.module.named_modules():
+            twins = [module.get_submodule(path) for module in modules]
+            for name in part._parameters:
+                part._parameters[name] = _stacked_parameter([m._parameters[name] for m in twins])
+            for name in part._buffers:
+                part._buffers[name] = _stacked([m._buffers[name] for m in twins])
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's answer for every member, members first."""
+        return self._evaluate(None, args, kwargs)
+
+    def pack(self, h: Tensor) -> Tensor:
+        """The state that a field of this kind moves; see `fields.extension`."""
+        return self._evaluate("pack", (h,), {}) if hasattr(self.module, "pack") else h
+
+    def unpack(self, z: Tensor) -> Tensor:
+        """The user's part of such a state, whatever comes before its nodes."""
+        return unpack(self.module, z)
+
+    def _evaluate(self, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, structure = pytree.tree_flatten((args, kwargs), is_one_thing)
+        inputs = [*self._tensors(), *member_numbers(), *leaves]
+        entries = [self._entry(value) for value in inputs]
+
+        def one(*values: Any) -> Any:
+            weights, (seed, step), rest = self._parted(values)
+            args, kwargs = pytree.tree_unflatten(rest, structure)
+            with of_member(seed, step):
+                return functional_call(_Method(self.module, method), weights, args, kwargs)
+
+        if self.others is not None or not self.maps:
+            return self._one_by_one(one, entries)
+        try:
+            return self._mapped(one, entries)
+        except Exception as reason:
+            result = self._one_by_one(one, entries)
+            self._warn(reason)
+            return result
+
+    def _mapped(self, one: Callable[..., Any], entries: list[tuple[Any, int | None]]) -> Any:
+        values, dims = zip(*entries, strict=True)
+        if all(dim is None for dim in dims):
+            return pytree.tree_map(self._expanded, one(*values), is_leaf=is_one_thing)
+        # vmap takes tensors only: the rest is closed over.
+        places = [place for place, dim in enumerate(dims) if dim is not None]
+
+        def of_tensors(*mapped: Tensor) -> Any:
+            whole = list(values)
+            for place, value in zip(places, mapped, strict=True):
+                whole[place] = value
+            return one(*whole)
+
+        return vmap(of_tensors)(*[values[place] for place in places])
+
+    def _one_by_one(self, one: Callable[..., Any], entries: list[tuple[Any, int | None]]) -> Any:
+        whole = self.module
+        answers = []
+        try:
+            for index in range(self.count):
+                if self.others is not None:
+                    self.module = self.others[index].train(whole.training)
+                answers.append(one(*(v if dim is None else v[index] for v, dim in entries)))
+        finally:
+            self.module = whole
+        return pytree.tree_map(lambda *parts: torch.stack(parts), *answers)
+
+    def _tensors(self) -> list[Tensor]:
+        return [tensor for _, tensor in self._named_tensors()]
+
+    def _named_tensors(self) -> list[tuple[str, Tensor]]:
+        return [*self.module.named_parameters(), *self.module.named_buffers()]
+
+    def _parted(self, values: tuple[Any, ...]) -> tuple[dict[str, Tensor], Any, list[Any]]:
+        names = [f"module.{name}" for name, _ in self._named_tensors()]
+        count = len(names)
+        weights = dict(zip(names, values[:count], strict=True))
+        return weights, values[count : count + 2], list(values[count + 2 :])
+
+    def _entry(self, value: Any) -> tuple[Any, int | None]:
+        """A value and the dimension of its members; without one where all share it."""
+        if not isinstance(value, Tensor) or value.ndim == 0:
+            return value, None
+        if value.shape[0] != self.count:
+            raise ValueError(
+                f"An ensemble of {self.count} members takes tensors with the members first, but "
+                f"one of shape {list(value.shape)} came. Pass what all share through "
+                f"`ensemble(…)`, or expand it: `x.expand({self.count}, *x.shape)`."
+            )
+        shared = self.count > 1 and value.stride(0) == 0
+        return (value[0], None) if shared else (value, 0)
+
+    def _expanded(self, value: Any) -> Any:
+        return value.expand(self.count, *value.shape) if isinstance(value, Tensor) else value
+
+    def _warn(self, reason: Exception) -> None:
+        self.maps = False
+        why = str(reason).strip().split("\n")[0]
+        warnings.warn(
+            f"{type(self.module).__name__} cannot be mapped over members ({why}), so the "
+            f"{self.count} members are evaluated one by one: the same results, slower. Write it "
+            f"with operations that `torch.func.vmap` knows.",
+            stacklevel=4,
+        )
+
+
+class _Method(nn.Module):
+    """A module called by another name than `forward`."""
+
+    def __init__(self, module: nn.Module, method: str | None) -> None:
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        call = self.module if self.method is None else getattr(self.module, self.method)
+        return call(*args, **kwargs)
+
+
+def is_one_thing(value: Any) -> bool:
+    """Only lists, tuples and dictionaries are looked into: a graph is one thing, and shared."""
+    return type(value) not in (tuple, list, dict)
+
+
+def _stacked(values: Sequence[Tensor | None]) -> Tensor | None:
+    tensors = [value.detach() for value in values if value is not None]
+    return torch.stack(tensors) if tensors else None
+
+
+def _stacked_parameter(values: Sequence[Tensor | None]) -> nn.Parameter | None:
+    stacked = _stacked(values)
+    if stacked is None or values[0] is None:
+        return None
+    return nn.Parameter(stacked, requires_grad=values[0].requires_grad)

@@ -1,0 +1,252 @@
+"""A member of an ensemble is what it would be alone: its answers, its gradients, its training."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import graphode as gd
+from graphode.data import karate_club
+from graphode.ensembles import members_that_fit
+from tests.fields.registry import CASES, CHANNELS, weighted_graph
+from tests.hybrid.loops import random_graph
+
+SEEDS = (3, 11, 2**40 + 5)
+FEATURES, WIDTH, CLASSES = 12, 8, 3
+STATIC = {
+    "GCN": lambda seed: gd.GCN(FEATURES, WIDTH, CLASSES, layers=4),
+    "GCN*": lambda seed: gd.GCN.star(FEATURES, WIDTH, CLASSES),
+    "GCDE-rk2": lambda seed: gd.GCDE.rk2(FEATURES, WIDTH, CLASSES),
+    "GCDE-rk4": lambda seed: gd.GCDE.rk4(FEATURES, WIDTH, CLASSES, redraw="per_eval"),
+    "GCDE-dpr5": lambda seed: gd.GCDE.dpr5(FEATURES, WIDTH, CLASSES),
+    "GADE": lambda seed: gd.GADE(FEATURES, WIDTH, CLASSES),
+    "GMDE": lambda seed: gd.GMDE(FEATURES, WIDTH, CLASSES),
+    "GAT": lambda seed: gd.GAT(FEATURES, WIDTH, CLASSES),
+    "MLP": lambda seed: gd.MLP(FEATURES, WIDTH, CLASSES, dropout=0.5),
+}
+
+
+def alone(build, seed):
+    torch.manual_seed(seed)
+    return build(seed)
+
+
+def problem():
+    x = torch.rand(34, FEATURES)
+    return x * (x > 0.5), karate_club().normalize("sym").to(dtype=torch.get_default_dtype())
+
+
+def assert_same(ensemble, build, call, tolerance=1e-12):
+    """Answers and gradients of every member equal those of its lone run."""
+    with gd.stochastic(ensemble.seeds, 7):
+        together = call(ensemble)
+    assert together.shape[0] == len(SEEDS)
+    together.square().sum().backward()
+    gradients = {name: tensor.grad for name, tensor in ensemble.lone_tensors().items()}
+    for index, seed in enumerate(SEEDS):
+        lone = alone(build, seed)
+        with gd.stochastic(seed, 7):
+            answer = call(lone)
+        torch.testing.assert_close(together[index], answer, rtol=tolerance, atol=tolerance)
+        answer.square().sum().backward()
+        for name, parameter in lone.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(
+                    gradients[name][index], parameter.grad, rtol=100 * tolerance, atol=tolerance
+                )
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", STATIC)
+def test_a_member_answers_as_it_would_alone(name, sparse):
+    if name == "MLP" and sparse:
+        pytest.skip("an MLP takes dense features")
+    x, graph = problem()
+    x = gd.SparseFeatures(x) if sparse else x
+    build = STATIC[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x, graph))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_field_flows_in_an_ensemble(name):
+    case = CASES[name]
+    graph = case.prepare(weighted_graph())
+    h = torch.randn(2, graph.num_nodes, CHANNELS)
+
+    def build(seed):
+        flow = gd.Flow(case.build(), solver="heun", num_steps=3)
+        return gd.GDE(flow=flow, readout=nn.Linear(CHANNELS, 2))
+
+    ensemble = gd.Ensemble(build, SEEDS)
+    if name == "Adaptive-sparse":
+        # Which neighbours are best differs between members, and so do the places of the matrix.
+        with pytest.warns(UserWarning, match="AdaptiveField cannot be mapped over members"):
+            ensemble(h, graph)
+    assert_same(ensemble, build, lambda model: model(h, graph), tolerance=1e-11)
+
+
+MODELS_IN_TIME = {"GCDE-GRU": gd.GCDEGRU, "GCDE-LSTM": gd.GCDELSTM, "GCGRU": gd.GCGRU}
+
+
+@pytest.mark.parametrize("name", MODELS_IN_TIME)
+def test_hybrid_systems_are_ensembles_too(name):
+    times = (0.1 + torch.rand(2, 4)).cumsum(-1)
+    x, queries = torch.randn(2, 4, 5, 3), times[:, -1:] + torch.tensor([0.5, 1.0])
+    graph = random_graph(5)
+
+    def build(seed):
+        return MODELS_IN_TIME[name](3, 6)
+
+    ensemble = gd.Ensemble(build, SEEDS)
+    assert_same(ensemble, build, lambda model: model(x, times, graph, queries), tolerance=1e-11)
+
+
+def test_each_member_takes_its_own_steps():
+    graph = karate_club().normalize("sym").to(dtype=torch.float64)
+
+    class Decay(nn.Module):
+        def __init__(self, seed):
+            super().__init__()
+            self.rate = nn.Parameter(torch.tensor(float(seed)))
+
+        def forward(self, t, h, graph):
+            return -self.rate * h
+
+    h = torch.randn(34, 2)
+    ensemble = gd.Ensemble(lambda seed: gd.GDE(flow=gd.Flow(Decay(seed))), (1, 30, 300))
+    with gd.record_stats() as stats:
+        ensemble(h, graph)
+    alone_counts = []
+    for seed in (1, 30, 300):
+        solution = gd.Flow(Decay(seed)).solve(h, graph, [0.0, 1.0])
+        alone_counts.append(int(solution.stats.evaluations))
+    assert stats[0].evaluations.tolist() == alone_counts
+    assert len(set(alone_counts)) == 3
+
+
+def test_a_member_is_a_plain_module_with_weights_of_its_own():
+    x, graph = problem()
+    ensemble = gd.Ensemble(STATIC["GCDE-rk4"], SEEDS).eval()
+    member = ensemble.member(1)
+    assert type(member) is gd.GCDE
+    torch.testing.assert_close(member(x, graph), ensemble(x, graph)[1])
+    with torch.no_grad():
+        next(member.parameters()).zero_()
+    assert not torch.allclose(member(x, graph), ensemble(x, graph)[1])
+    with pytest.raises(IndexError, match="members 0 to 2, but 3"):
+        ensemble.member(3)
+
+
+def test_arguments_may_differ_between_members():
+    x, graph = problem()
+    xs = torch.stack([x, 2 * x, 3 * x])
+    ensemble = gd.Ensemble(STATIC["GCDE-rk4"], SEEDS).eval()
+    together = ensemble(xs, graph, per_member=True)
+    for index in range(3):
+        torch.testing.assert_close(together[index], ensemble.member(index)(xs[index], graph))
+
+
+class Branching(nn.Module):
+    """Decides by a value, which `vmap` cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(FEATURES, 2))
+
+    def forward(self, x, graph):
+        out = x @ self.weight
+        return out if out.sum() > 0 else -out
+
+
+def test_what_cannot_be_mapped_is_looped_with_a_warning():
+    x, graph = problem()
+
+    def build(seed):
+        return Branching()
+
+    ensemble = gd.Ensemble(build, SEEDS)
+    with pytest.warns(UserWarning, match="Branching cannot be mapped over members"):
+        ensemble(x, graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # said once
+        assert_same(ensemble, build, lambda model: model(x, graph))
+
+
+class OwnFlow(nn.Module):
+    """A user's module around a flow, of which nothing is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.flow = gd.Flow(gd.GraphConvField([FEATURES, FEATURES]))
+
+    def forward(self, x, graph):
+        return self.flow(x, graph)[..., :2]
+
+
+def test_a_users_module_around_a_flow_is_looped_unless_it_says_it_composes():
+    x, graph = problem()
+    with pytest.warns(UserWarning, match="OwnFlow holds a flow, and its members are evaluated one"):
+        ensemble = gd.Ensemble(lambda seed: OwnFlow(), SEEDS)
+    assert_same(ensemble, lambda seed: OwnFlow(), lambda model: model(x, graph))
+    composing = type("Composing", (OwnFlow,), {"members_first": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensemble = gd.Ensemble(lambda seed: composing(), SEEDS)
+        assert_same(ensemble, lambda seed: composing(), lambda model: model(x, graph))
+
+
+def test_settings_may_differ_between_members_that_are_looped():
+    x, graph = problem()
+
+    def build(seed):
+        return gd.GCN(FEATURES, WIDTH, CLASSES, input_dropout=0.1 * (seed % 7))
+
+    assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x, graph))
+
+
+def test_without_a_key_every_call_draws_other_masks_for_every_member():
+    x, graph = problem()
+    ensemble = gd.Ensemble(lambda seed: alone(STATIC["GCN*"], 0), SEEDS)
+    first, second = ensemble(x, graph), ensemble(x, graph)
+    assert not torch.allclose(first, second)
+    assert not torch.allclose(first[0], first[1])
+
+
+@pytest.mark.parametrize(
+    ("build", "seeds", "error", "text"),
+    [
+        (lambda seed: nn.Linear(2, 2), [], ValueError, "at least one seed"),
+        (lambda seed: 3, [0], TypeError, "must return a module, but returned int"),
+        (
+            lambda seed: nn.Linear(2, 2 + seed),
+            [0, 1],
+            ValueError,
+            "Members must be alike, but 'bias' is .* for seed 0 and .* for seed 1",
+        ),
+    ],
+)
+def test_bad_ensembles_are_refused(build, seeds, error, text):
+    with pytest.raises(error, match=text):
+        gd.Ensemble(build, seeds)
+
+
+def test_building_an_ensemble_leaves_the_generator_as_it_was():
+    before = torch.get_rng_state()
+    gd.Ensemble(STATIC["GCN*"], SEEDS)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_more_members_fit_into_more_memory():
+    x, graph = problem()
+    build = STATIC["GCDE-rk4"]
+
+    def step(ensemble):
+        return ensemble(x, graph).sum()
+
+    few, many = (members_that_fit(build, step, free=free) for free in (10**7, 10**8))
+    assert 1 <= few < many
+    assert members_that_fit(build, step, free=0) == 1
+    assert many / few == pytest.approx(10, rel=0.3)
