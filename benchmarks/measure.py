@@ -1,5 +1,6 @@
 """How every benchmark measures: side by side in one process, medians, and said hardware."""
 
+import argparse
 import datetime
 import gc
 import json
@@ -9,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,51 @@ def in_fresh_process(script: str, *arguments: str) -> dict[str, Any]:
         env=environment,
     )
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+Part = Callable[[str], dict[str, Any]]
+
+
+def run_parts(
+    name: str, facts: dict[str, Any], parts: dict[str, Part], chosen: Iterable[str], device: str
+) -> dict[str, Any]:
+    """A whole result: which benchmark, where, and what each chosen part found, said as it comes."""
+    found: dict[str, Any] = {"benchmark": name, "machine": machine(device), **facts}
+    for part in chosen:
+        print(f"{name}: {part} …", file=sys.stderr, flush=True)
+        found[part] = parts[part](device)
+        print(json.dumps(found[part], indent=2), file=sys.stderr, flush=True)
+    return found
+
+
+def script(
+    doc: str | None,
+    name: str,
+    facts: dict[str, Any],
+    parts: dict[str, Part],
+    default: Iterable[str],
+    one_memory: Callable[..., dict[str, float]] | None = None,
+) -> None:
+    """The command line of a benchmark: its parts, on a device; the last line is the result."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", choices=list(parts), action="append", help="parts to run")
+    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
+    parser.add_argument("--one-memory", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one_memory and one_memory is not None:
+        print(json.dumps(one_memory(arguments.device, *arguments.one_memory.split(":"))))
+        return
+    found = run_parts(name, facts, parts, arguments.only or default, arguments.device)
+    if arguments.out:
+        write(found, arguments.out)
+    print(json.dumps(found))
+
+
+def write(found: dict[str, Any], path: Path) -> None:
+    """A result to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -11,7 +11,13 @@ USAGE = """\
 usage: graphode COMMAND …
 
 commands:
-  run heat    diffuse heat over the karate-club graph, every solver against the exact answer
+  run heat                  heat on the karate club: every solver against the exact answer
+  run node-classification   train an ensemble on a citation graph
+  reproduce table-1         the paper's node classification, ours beside theirs
+  reproduce figures         its pictures of node classification
+  data list                 the data sets, and where each was found
+  data fetch                download data sets into the user's cache
+  data verify               compare the checksums of data sets
 
 Each command explains its flags with --help.
 """
@@ -19,9 +25,18 @@ Each command explains its flags with --help.
 
 def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
     """Settings and action of every command; imported here so that --help stays quick."""
-    from graphode.experiments import heat
+    from graphode.data import commands as data
+    from graphode.experiments import figures, heat, node_classification, node_run, table_1
 
-    return {("run", "heat"): (heat.Heat, heat.run)}
+    return {
+        ("run", "heat"): (heat.Heat, heat.run),
+        ("run", "node-classification"): (node_classification.NodeClassification, node_run.run),
+        ("reproduce", "table-1"): (table_1.Table1, table_1.run),
+        ("reproduce", "figures"): (figures.Figures, figures.run),
+        ("data", "list"): (data.List, data.show_list),
+        ("data", "fetch"): (data.Fetch, data.fetch),
+        ("data", "verify"): (data.Verify, data.verify),
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -38,7 +53,16 @@ def main(arguments: list[str] | None = None) -> None:
 
             try:
                 rest = arguments[len(name) :]
-                action(tyro.cli(settings, prog=f"graphode {' '.join(name)}", args=rest))
+                # Where flags such as --preset decide what the others are by default.
+                defaults = getattr(settings, "defaults", None)
+                default = defaults(rest) if defaults else tyro.MISSING_NONPROP
+                action(
+                    tyro.cli(
+                        settings, prog=f"graphode {' '.join(name)}", args=rest, default=default
+                    )
+                )
+            except KeyboardInterrupt:
+                sys.exit(130)  # as shells report it; the run has said how to go on
             except (ValueError, OSError) as error:
                 errors.print(f"[red]graphode:[/red] {escape(str(error))}", highlight=False)
                 sys.exit(2)

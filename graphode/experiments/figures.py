@@ -1,0 +1,199 @@
+"""The paper's pictures of node classification, and four of our own: one command.
+
+    graphode reproduce figures --data-root DATA
+
+    trajectories.png       embeddings of GCDE-dpr5 along depth, three data sets
+    accuracy.png           test accuracy along training, ± 1 standard deviation
+    integration-time.png   S ∈ {1, 5, 10}
+    evaluations.png        cost of a solve along training, masks fixed and redrawn
+    energy.png             Dirichlet energy along depth
+    depth.png              GCN* with 2 to 6 layers
+
+Runs that are not there are made, under the folder that the table's runs are in, and shared with
+it. Pictures are drawn from the files of run folders only, so that they can be drawn again anywhere.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from graphode.experiments import node_figures as draw
+from graphode.experiments.node_classification import NodeClassification
+from graphode.experiments.node_run import run as run_node_classification
+from graphode.experiments.presets import Model, Preset
+from graphode.experiments.table_1 import COLUMNS, LINES, Line, Table1, cell_config, present
+
+Runs = dict[str, Path]  # by what a legend says
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Settings of the pictures.
+
+    Args:
+        seeds: Members of each run; 100 as in the paper, 2 with --quick.
+        redrawn_seeds: Members of the run whose masks are redrawn, which is slow.
+        quick: Few members and epochs: shows that all can be drawn, not what is reached.
+        device: auto, cpu, cuda, cuda:1 …
+        data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
+        only: Only these pictures: trajectories, accuracy, integration-time, evaluations, energy,
+            depth.
+        epochs: Another number of epochs than the paper's.
+        runs: Folder of the runs; by default that of table 1.
+        out: Folder of the pictures; by default runs/figures.
+        fresh: Make every run anew.
+    """
+
+    seeds: int | None = None
+    redrawn_seeds: int = 10
+    quick: bool = False
+    device: str = "auto"
+    data_root: Path | None = None
+    only: tuple[str, ...] = ()
+    epochs: int | None = None
+    runs: Path | None = None
+    out: Path | None = None
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.only:
+            if name not in PICTURES:
+                raise ValueError(f"Unknown picture {name!r}. Choose among: {', '.join(PICTURES)}.")
+
+
+class Studio:
+    """Makes the runs that pictures need, each once, and remembers where they are."""
+
+    def __init__(self, config: Figures, console: Console) -> None:
+        self.config, self.console = config, console
+        ending = "-quick" if config.quick else ""
+        self.runs = config.runs or Path(f"runs/table-1{ending}")
+        self.out = config.out or Path(f"runs/figures{ending}")
+        self.datasets, self.absent = present(tuple(COLUMNS), config.data_root)
+        self.made: dict[str, Path] = {}
+
+    @property
+    def cora(self) -> str:
+        """Cora with the public split, as the paper says, or else the one inside the package."""
+        return "cora" if "cora" in self.datasets else "cora_linqs"
+
+    def cell(self, model: Model, dataset: str, preset: Preset = "printed") -> Path:
+        """A run of the table."""
+        line = next(line for line in LINES[preset] if line.model == model)
+        return self._make(cell_config(self._table(preset), line, dataset, self.runs))
+
+    def variant(self, model: Model, dataset: str, **changes: Any) -> Path:
+        """A run that departs from the table's in some settings, which name its folder."""
+        line = next(line for line in LINES["printed"] if line.model == model)
+        line = Line(line.name, model, changes, line.paper)
+        return self._make(cell_config(self._table("printed"), line, dataset, self.runs))
+
+    def _table(self, preset: Preset) -> Table1:
+        config, seeds = self.config, self.config.seeds
+        if preset == "authors":
+            seeds = config.redrawn_seeds if not config.quick else None
+        return Table1(
+            preset=preset,
+            seeds=seeds,
+            quick=config.quick,
+            device=config.device,
+            data_root=config.data_root,
+            epochs=config.epochs,
+            fresh=config.fresh,
+        )
+
+    def _make(self, run: NodeClassification) -> Path:
+        assert run.out is not None
+        if str(run.out) not in self.made:
+            run_node_classification(run, self.console)
+            self.made[str(run.out)] = run.out
+        return run.out
+
+
+def trajectories(studio: Studio) -> None:
+    """Where a forward pass carries the nodes."""
+    sets = [studio.cora, *(name for name in ("citeseer", "pubmed") if name in studio.datasets)]
+    runs = {COLUMNS[name]: studio.cell("gcde_dpr5", name) for name in sets}
+    draw.trajectories(runs, studio.out / "trajectories.png")
+
+
+def accuracy(studio: Studio) -> None:
+    """How fast each model learns."""
+    sets = [studio.cora, *(name for name in ("citeseer",) if name in studio.datasets)]
+    models: dict[str, Model] = {
+        "GCN*": "gcn_star",
+        "GCDE-rk2": "gcde_rk2",
+        "GCDE-rk4": "gcde_rk4",
+        "GCDE-dpr5": "gcde_dpr5",
+    }
+    panels = {
+        COLUMNS[name]: {label: studio.cell(model, name) for label, model in models.items()}
+        for name in sets
+    }
+    draw.accuracies(panels, studio.out / "accuracy.png")
+
+
+def integration_time(studio: Studio) -> None:
+    """Longer intervals, at the paper's higher learning rate."""
+    draw.accuracies({COLUMNS[studio.cora]: _spans(studio)}, studio.out / "integration-time.png")
+
+
+def evaluations(studio: Studio) -> None:
+    """What redrawing the masks costs."""
+    runs = {
+        "masks fixed per solve": studio.cell("gcde_dpr5", "cora_linqs"),
+        "masks redrawn per evaluation": studio.cell("gcde_dpr5", "cora_linqs", "authors"),
+    }
+    draw.evaluations(runs, studio.out / "evaluations.png")
+
+
+def energy(studio: Studio) -> None:
+    """Whether states grow alike along depth."""
+    draw.energies(_spans(studio), studio.out / "energy.png")
+
+
+def depth(studio: Studio) -> None:
+    """More layers do not help the discrete model."""
+    runs = {
+        layers: studio.cell("gcn_star", studio.cora)
+        if layers == 2
+        else studio.variant("gcn_star", studio.cora, layers=layers)
+        for layers in range(2, 7)
+    }
+    draw.depths(runs, COLUMNS[studio.cora], studio.out / "depth.png")
+
+
+def _spans(studio: Studio) -> Runs:
+    spans = (1.0, 5.0, 10.0)
+    return {
+        f"S = {span:g}": studio.variant("gcde_dpr5", studio.cora, t1=span, lr=1e-2)
+        for span in spans
+    }
+
+
+PICTURES: dict[str, Callable[[Studio], None]] = {
+    "trajectories": trajectories,
+    "accuracy": accuracy,
+    "integration-time": integration_time,
+    "evaluations": evaluations,
+    "energy": energy,
+    "depth": depth,
+}
+
+
+def run(config: Figures, console: Console | None = None) -> Sequence[Path]:
+    """Make what runs are missing, then the pictures; returns their paths."""
+    console = console or Console()
+    studio = Studio(config, console)
+    for name, reason in studio.absent.items():
+        console.print(f"{COLUMNS[name]} is left out: {reason}", markup=False, soft_wrap=True)
+    studio.out.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name in config.only or PICTURES:
+        PICTURES[name](studio)
+        made.append(studio.out / f"{name}.png")
+        console.print(f"Picture: {made[-1]}", markup=False, soft_wrap=True)
+    return made

@@ -1,0 +1,143 @@
+"""Node classification on citation graphs: one cell of the paper's table 1.
+
+    graphode run node-classification
+    graphode run node-classification --model gcde_dpr5 --dataset pubmed --data-root DATA
+
+Poli et al. (2019), "Graph Neural Ordinary Differential Equations", transductive node
+classification. Encoder, flow, readout; cross-entropy of the labelled nodes; of each member the
+epoch of lowest validation loss counts. Test labels are measured, and decide nothing.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from graphode.experiments.presets import Model, Preset, settings
+from graphode.experiments.run_folder import NOT_IDENTITY
+from graphode.flows.stochastic import Redraw
+
+Decay = Literal["all", "first_layer"]
+RUNS = Path("runs/node-classification")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeClassification:
+    """Settings of one run; `NodeClassification.of` fills them from a preset.
+
+    Args:
+        model: A line of the table.
+        dataset: cora_linqs (part of the package), cora, citeseer, pubmed, or another node set.
+        preset: Where settings that are not given come from: printed (the paper's text) or authors
+            (their code).
+        members: How many are trained; member k has the seed `seed` + k.
+        seed: Of the first member: its weights and its masks.
+        hidden: Width of the state.
+        layers: Of the field; of gcn and gcn_star all layers.
+        input_dropout: Share of the features dropped in training.
+        field_dropout: Share of each field layer's input.
+        readout_dropout: Share of the last layer's input.
+        redraw: When the field's masks are drawn: per_solve, per_step or per_eval.
+        force: Allow per_eval under adaptive solvers.
+        lr: Adam's learning rate.
+        weight_decay: L2 penalty.
+        decay: Penalise all parameters, or those of the first layer.
+        epochs: How many.
+        select_from: First epoch that can be selected; the last is epochs − 1.
+        patience: Epochs without improvement after which a member stops; None for never.
+        solver: Any of the library's.
+        rtol: Relative tolerance of adaptive solvers.
+        atol: Absolute tolerance.
+        num_steps: Of fixed-step solvers; None for one.
+        gradient: backprop, checkpoint, adjoint or checkpoint_adjoint.
+        t1: End of the integration interval [0, t1].
+        deterministic: Use deterministic kernels only.
+        device: auto, cpu, cuda, cuda:1 …
+        chunk: Members trained at once; None for as many as fit.
+        log_every: Epochs between two looks at the device.
+        checkpoint_seconds: Between two checkpoints, at least.
+        trajectories: Members whose embeddings are followed through the flow at the end.
+        data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
+        out: The run's folder; by default runs/node-classification/MODEL-DATASET.
+        fresh: Throw away what an earlier run left in the folder.
+    """
+
+    model: Model
+    dataset: str
+    preset: Preset = dataclasses.field(default="printed", metadata=NOT_IDENTITY)
+    members: int = 3
+    seed: int = 0
+
+    hidden: int
+    layers: int
+    input_dropout: float
+    field_dropout: float
+    readout_dropout: float
+    redraw: Redraw
+    force: bool
+
+    lr: float
+    weight_decay: float
+    decay: Decay
+    epochs: int
+    select_from: int
+    patience: int | None = None
+
+    solver: str
+    rtol: float
+    atol: float
+    num_steps: int | None = None
+    gradient: str = "backprop"
+    t1: float
+
+    deterministic: bool = False
+    device: str = "auto"
+    chunk: int | None = None
+    log_every: int = 10
+    checkpoint_seconds: float = dataclasses.field(default=30.0, metadata=NOT_IDENTITY)
+    trajectories: int = dataclasses.field(default=5, metadata=NOT_IDENTITY)
+    data_root: Path | None = dataclasses.field(default=None, metadata=NOT_IDENTITY)
+    out: Path | None = dataclasses.field(default=None, metadata=NOT_IDENTITY)
+    fresh: bool = dataclasses.field(default=False, metadata=NOT_IDENTITY)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model = "gcde_rk4",
+        dataset: str = "cora_linqs",
+        preset: Preset = "printed",
+        **changes: Any,
+    ) -> "NodeClassification":
+        """The settings of a preset, with changes; with other `epochs`, selection moves along."""
+        found = settings(preset, model, dataset)
+        if "epochs" in changes:  # the same share of another number of epochs
+            found["select_from"] = found["select_from"] * changes["epochs"] // found["epochs"]
+        return cls(**{"model": model, "dataset": dataset, "preset": preset, **found, **changes})
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> "NodeClassification":
+        """The settings that flags of a command line change: those of the preset it names."""
+        peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for flag, kind in (("model", str), ("preset", str), ("dataset", str), ("epochs", int)):
+            peek.add_argument(f"--{flag}", type=kind, default=argparse.SUPPRESS)
+        return cls.of(**vars(peek.parse_known_args(arguments)[0]))
+
+    def __post_init__(self) -> None:
+        for name in ("members", "hidden", "layers", "epochs", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
+        if not 0 <= self.select_from < self.epochs:
+            raise ValueError(
+                f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "
+                f"{self.select_from}. Choose for example {self.epochs // 2}, the second half."
+            )
+
+    def resolved(self) -> "NodeClassification":
+        """With a device and a folder."""
+        auto = "cuda" if torch.cuda.is_available() else "cpu"
+        out = self.out or RUNS / f"{self.model}-{self.dataset}"
+        device = auto if self.device == "auto" else self.device
+        return dataclasses.replace(self, device=device, out=out)

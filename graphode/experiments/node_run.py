@@ -1,0 +1,228 @@
+"""A run of node classification from settings to result: data, members, training, folder."""
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphode.data import NodeData, load_node_data
+from graphode.ensembles import Ensemble, members_that_fit
+from graphode.experiments.devices import determinism, find_device
+from graphode.experiments.node_classification import NodeClassification
+from graphode.experiments.node_models import builder
+from graphode.experiments.progress import display
+from graphode.experiments.provenance import provenance
+from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
+from graphode.experiments.training import COSTS, Outcome, Training, train
+from graphode.experiments.trajectories import followed
+from graphode.flows import capture
+from graphode.flows.methods import find_method, has_error_estimate
+from graphode.graphs import Graph
+from graphode.models import SparseFeatures
+
+ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
+
+
+@dataclasses.dataclass
+class NodeObjective:
+    """Cross-entropy of labelled nodes, and accuracies.
+
+    Shapes:
+        - **labels:** `[nodes]`
+        - **train**, **val**, **test:** indices of nodes
+    """
+
+    x: SparseFeatures
+    graph: Graph
+    labels: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    measures: tuple[str, ...] = ("validation_loss", "validation_accuracy", "test_accuracy")
+
+    @classmethod
+    def of(cls, data: NodeData, device: torch.device) -> "NodeObjective":
+        """The tensors of a data set on a device; the graph normalised as the paper has it."""
+        labels, train, val, test = (
+            part.to(device) for part in (data.labels, data.train, data.val, data.test)
+        )
+        graph = data.graph.normalize("sym").to(device, torch.get_default_dtype())
+        x = SparseFeatures(data.features).to(device, torch.get_default_dtype())
+        return cls(x, graph, labels, train, val, test)
+
+    def loss(self, ensemble: nn.Module) -> Tensor:
+        """The mean cross-entropy of the training nodes, `[members]`."""
+        return self._cross_entropy(ensemble(self.x, self.graph), self.train)
+
+    def measure(self, ensemble: nn.Module) -> dict[str, Tensor]:
+        """Validation loss, validation and test accuracy, each `[members]`."""
+        logits = ensemble(self.x, self.graph)
+        return {
+            "validation_loss": self._cross_entropy(logits, self.val),
+            "validation_accuracy": self._accuracy(logits, self.val),
+            "test_accuracy": self._accuracy(logits, self.test),
+        }
+
+    def _cross_entropy(self, logits: Tensor, nodes: Tensor) -> Tensor:
+        # Backward of `index_select` adds each row once: the same bits every time, also on a GPU.
+        chosen = logits.index_select(1, nodes).movedim(-1, 1)
+        labels = self.labels[nodes].expand(len(logits), -1)
+        return functional.cross_entropy(chosen, labels, reduction="none").mean(-1)
+
+    def _accuracy(self, logits: Tensor, nodes: Tensor) -> Tensor:
+        guessed = logits.index_select(1, nodes).argmax(-1)
+        return (guessed == self.labels[nodes]).to(logits.dtype).mean(-1)
+
+
+def run(config: NodeClassification, console: Console | None = None) -> dict[str, Any]:
+    """Train the members, or go on, or read what was finished; prints and returns the result."""
+    console = console or Console()
+    config = config.resolved()
+    assert config.out is not None
+    folder = RunFolder(config.out, config)
+    result = None if config.fresh else folder.result
+    if result is not None:
+        _say(console, f"{_line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
+        return result
+    try:
+        with determinism(config.deterministic):
+            result = _trained(config, folder, console)
+    except KeyboardInterrupt:
+        _say(
+            console,
+            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
+            f"--fresh starts anew.",
+        )
+        raise
+    _say(console, f"{_line(result)}\nResult: {folder.path / 'result.json'}")
+    return result
+
+
+def _trained(config: NodeClassification, folder: RunFolder, console: Console) -> dict[str, Any]:
+    device = find_device(config.device)
+    data = load_node_data(config.dataset, config.data_root)
+    objective = NodeObjective.of(data, device)
+    build = builder(config, data.num_features, data.num_classes)
+    size = sum(p.numel() * p.element_size() for p in build(0).parameters())
+    folder.open(fresh=config.fresh, space=ADAM_TENSORS * size * (config.chunk or config.members))
+    chunk = config.chunk
+    if chunk is None:
+        # On a CPU one member after the other is faster: its tensors stay in the cache.
+        fits = 1 if device.type == "cpu" else members_that_fit(build, objective.loss, device)
+        chunk = min(config.members, fits)
+    training = Training(
+        epochs=config.epochs,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        decayed=".encoder." if config.decay == "first_layer" else "",
+        select_from=config.select_from,
+        patience=config.patience,
+        log_every=config.log_every,
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+    title = f"{config.model} on {config.dataset}, {config.members} members"
+    with display(console, title, config.epochs) as shown:
+        outcome = train(
+            lambda seeds: Ensemble(build, seeds).to(device),
+            objective,
+            training,
+            range(config.seed, config.seed + config.members),
+            folder,
+            shown,
+            chunk=chunk,
+            capture=_capture(config, device),
+        )
+    arrays = followed(outcome.ensemble, objective.x, objective.graph, data, config.trajectories)
+    if arrays:
+        folder.save_arrays(arrays)
+    result = _result(config, data, outcome, folder, size // torch.get_default_dtype().itemsize)
+    folder.finish(result)
+    return result
+
+
+def _capture(
+    config: NodeClassification, device: torch.device
+) -> Callable[[Callable[[], None]], Callable[[], None]] | None:
+    """How an epoch is recorded; None where it cannot be: an adaptive solver asks the host."""
+    adaptive = has_error_estimate(find_method(config.solver, config.rtol, config.atol))
+    if device.type != "cuda" or config.gradient != "backprop":
+        return None
+    if adaptive and config.num_steps is None:
+        return None
+    return functools.partial(capture, device=device)
+
+
+def _result(
+    config: NodeClassification,
+    data: NodeData,
+    outcome: Outcome,
+    folder: RunFolder,
+    parameters: int,
+) -> dict[str, Any]:
+    selected = outcome.selected
+    kept = [k for k, epoch in enumerate(selected["epoch"]) if epoch >= 0]
+    device = torch.device(config.device)
+    measures = [name for name in selected if name not in ("seed", "epoch")]
+    rows = read_metrics(folder.path)
+    weights = [row["members"] for row in rows]
+    return {
+        "experiment": "node-classification",
+        "config": settings_of(config),
+        **provenance(device),
+        "data": {
+            "name": data.name,
+            "split": data.split.name,
+            "nodes": data.num_nodes,
+            "edges": data.num_edges,
+            "checksums": dict(data.checksums),
+        },
+        "members": len(kept),
+        # Members whose validation loss was at no epoch a number.
+        "failed_seeds": [
+            s for s, e in zip(selected["seed"], selected["epoch"], strict=True) if e < 0
+        ],
+        "parameters": parameters,
+        "metrics": {name: _spread([selected[name][k] for k in kept]) for name in measures},
+        "selected": selected,
+        # Field evaluations per solve, over epochs and members: in training, in its backward pass,
+        # and in evaluation, where nothing is dropped.
+        "evaluations": {
+            name: statistics.fmean([row[name] for row in rows], weights) for name in COSTS
+        },
+        "seconds": outcome.seconds,
+        "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    """Mean and standard deviation over members."""
+    if not values:
+        return {"mean": None, "std": None}
+    return {"mean": statistics.fmean(values), "std": statistics.pstdev(values)}
+
+
+def _line(result: dict[str, Any]) -> str:
+    config, metrics = result["config"], result["metrics"]
+    name = f"{config['model']} on {config['dataset']} ({result['data']['split']} split)"
+    if not result["members"]:
+        return f"{name}: no member had a finite validation loss. Lower --lr."
+    accuracy = metrics["test_accuracy"]
+    words = [
+        f"{name}: test accuracy {100 * accuracy['mean']:.2f} ± {100 * accuracy['std']:.2f} % "
+        f"over {result['members']} members",
+    ]
+    if result["failed_seeds"]:
+        words.append(f"{len(result['failed_seeds'])} members failed and are left out")
+    if evaluations := result["evaluations"]["evaluations"]:
+        words.append(f"{evaluations:.4g} evaluations per solve")
+    return ", ".join([*words, f"{result['seconds']:.0f} s"])
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,128 @@
+"""What a run shows while it trains: a live bar on a terminal, plain lines elsewhere.
+
+Both say epoch, time left, losses, validation accuracy of the members and evaluations per solve.
+Test metrics are not shown before the end: nobody should stop a run by them.
+"""
+
+import time
+from typing import Any, Protocol, runtime_checkable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+LINES = 10  # plain lines per run, at most
+
+
+@runtime_checkable
+class Display(Protocol):
+    """Where progress goes; a context, open during training."""
+
+    def begin(self, chunk: int, chunks: int, epoch: int) -> None:
+        """A chunk of members starts, or goes on, at an epoch."""
+        ...
+
+    def update(self, row: dict[str, Any]) -> None:
+        """The last line of the metrics."""
+        ...
+
+    def __enter__(self) -> "Display": ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def display(console: Console, title: str, epochs: int) -> Display:
+    """The display that fits the console.
+
+    Args:
+        console: A terminal, or a file.
+        title: What is run.
+        epochs: Of each chunk of members.
+    """
+    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, title, epochs)
+
+
+def summary(row: dict[str, Any]) -> str:
+    """Losses, accuracy and evaluations of an epoch in a few words."""
+    words = [f"loss {row['train_loss']:.3f}, validation {row['validation_loss']:.3f}"]
+    if "validation_accuracy" in row:
+        mean, deviation = (100 * row[f"validation_accuracy{end}"] for end in ("", "_std"))
+        spread = f" ± {deviation:.1f}" if row["members"] > 1 else ""
+        words.append(f"validation accuracy {mean:.1f}{spread} %")
+    if row["evaluations"]:
+        words.append(f"{row['evaluations']:.4g} evaluations")
+    return " | ".join(words)
+
+
+class LiveDisplay:
+    """A bar that moves."""
+
+    def __init__(self, console: Console, title: str, epochs: int) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[summary]}"),
+        )
+        self.progress = Progress(*columns, console=console)
+        self.title, self.epochs = title, epochs
+        self.task = self.progress.add_task(title, total=epochs, summary="")
+
+    def begin(self, chunk: int, chunks: int, epoch: int) -> None:
+        """Start the bar where the run stands."""
+        self.progress.reset(self.task, total=self.epochs, completed=epoch)
+        self.progress.update(self.task, description=_titled(self.title, chunk, chunks))
+
+    def update(self, row: dict[str, Any]) -> None:
+        """Move the bar."""
+        self.progress.update(self.task, completed=row["epoch"] + 1, summary=summary(row))
+
+    def __enter__(self) -> "LiveDisplay":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+
+class PlainDisplay:
+    """Ten lines, each on its own."""
+
+    def __init__(self, console: Console, title: str, epochs: int) -> None:
+        self.console, self.title, self.epochs = console, title, epochs
+        self.start = self.shown = 0
+        self.began = 0.0
+
+    def begin(self, chunk: int, chunks: int, epoch: int) -> None:
+        """Say what starts."""
+        self.start = self.shown = epoch
+        self.began = time.perf_counter()
+        resumed = f", going on from epoch {epoch}" if epoch else ""
+        self._print(f"{_titled(self.title, chunk, chunks)}: {self.epochs} epochs{resumed}")
+
+    def update(self, row: dict[str, Any]) -> None:
+        """A line each time another tenth is done."""
+        done = row["epoch"] + 1
+        if done * LINES // self.epochs == self.shown * LINES // self.epochs:
+            return
+        self.shown = done
+        spent = time.perf_counter() - self.began
+        left = spent / (done - self.start) * (self.epochs - done)
+        self._print(f"  epoch {done}/{self.epochs} | {_clock(left)} left | {summary(row)}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> "PlainDisplay":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _titled(title: str, chunk: int, chunks: int) -> str:
+    return title if chunks == 1 else f"{title}, part {chunk + 1} of {chunks}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,236 @@
+"""A run's folder: what was asked, what was measured, and where to go on.
+
+    config.json              the settings, resolved
+    metrics.jsonl            a line per epoch
+    checkpoint.safetensors   all that is needed to go on; replaced as a whole, never edited
+    arrays.npz               what the figures need beside the metrics, if anything
+    result.json              written last: where it is, the run is finished
+
+Tables and figures are made from these files only. A checkpoint knows how long `metrics.jsonl` was
+when it was written; what a killed run wrote after it is cut off before the run goes on.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+CHECKPOINT, ARRAYS = "checkpoint.safetensors", "arrays.npz"
+
+# Metadata of a field that does not change what a run computes: where it lies, how it is shown.
+NOT_IDENTITY: Mapping[str, Any] = {"identity": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stood.
+
+    Attributes:
+        tensors: Parameters, moments, selections …, by name.
+        facts: Numbers and strings beside them: epoch, chunk, seconds.
+    """
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Args:
+        path: Where it is, or will be.
+        config: A frozen dataclass. Fields whose metadata is `NOT_IDENTITY` are not compared.
+    """
+
+    def __init__(self, path: Path, config: Any) -> None:
+        self.path = Path(path)
+        self.config = config
+
+    def open(self, *, fresh: bool = False, space: int = 0) -> None:
+        """Claim the folder; all that can be refused is refused here, before the work.
+
+        Args:
+            fresh: Throw away what an earlier run left.
+            space: Bytes a checkpoint will need. The old one stays until the new one is whole, so
+                there must be room for two.
+        """
+        if not fresh:
+            self._check_config()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if fresh:
+                for name in (RESULT, CHECKPOINT, METRICS, ARRAYS, CONFIG):
+                    (self.path / name).unlink(missing_ok=True)
+            _reserve(self.path / "space.tmp", 2 * space + 4096)
+            if not (self.path / CONFIG).exists():
+                _write_whole(self.path / CONFIG, _json(settings_of(self.config)))
+        except OSError as error:
+            raise OSError(
+                f"The run folder {self.path} cannot be used: {error.strerror or error}. It must be "
+                f"a folder that can be written, with room for {_megabytes(2 * space)} of "
+                f"checkpoints. Free some, or name another place with --out."
+            ) from error
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run, else None."""
+        self._check_config()
+        return read_json(self.path / RESULT) if (self.path / RESULT).exists() else None
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, if there is one; metrics written after it are cut off."""
+        path = self.path / CHECKPOINT
+        if not path.exists():
+            (self.path / METRICS).unlink(missing_ok=True)
+            return None
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                facts = json.loads(file.metadata()["facts"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The checkpoint {path} cannot be read ({error}). Start anew with --fresh."
+            ) from error
+        length = facts.pop("metrics_bytes")
+        with open(self.path / METRICS, "ab") as file:
+            if file.tell() < length:
+                raise ValueError(
+                    f"{self.path / METRICS} is shorter than its checkpoint says ({file.tell()} "
+                    f"bytes, not {length}): it was changed. Start anew with --fresh."
+                )
+            file.truncate(length)
+        return Checkpoint(tensors, facts)
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add lines to the metrics."""
+        with open(self.path / METRICS, "a") as file:
+            file.writelines(json.dumps(_finite(row)) + "\n" for row in rows)
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Replace the checkpoint, after the metrics it speaks of have reached the disk."""
+        with open(self.path / METRICS, "ab") as file:
+            os.fsync(file.fileno())
+            facts = {**facts, "metrics_bytes": file.tell()}
+        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        data = safetensors.torch.save(held, {"facts": json.dumps(facts)})
+        _write_whole(self.path / CHECKPOINT, data)
+
+    def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep what figures need."""
+        partial = self.path / "arrays.tmp.npz"
+        np.savez_compressed(partial, allow_pickle=False, **arrays)
+        partial.replace(self.path / ARRAYS)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result: the run is finished."""
+        _write_whole(self.path / RESULT, _json(result))
+
+    def _check_config(self) -> None:
+        """Refuse a folder that holds another run."""
+        path = self.path / CONFIG
+        if not path.exists():
+            if (self.path / RESULT).exists() or (self.path / CHECKPOINT).exists():
+                raise ValueError(
+                    f"{self.path} holds a run without its {CONFIG}, so it cannot be told whose it "
+                    f"is. Name another folder with --out, or start anew with --fresh."
+                )
+            return
+        held, asked = read_json(path), settings_of(self.config)
+        free = {f.name for f in dataclasses.fields(self.config) if not _is_identity(f)}
+        names = [n for n in {**held, **asked} if n not in free and held.get(n) != asked.get(n)]
+        if names:
+            differences = "; ".join(
+                f"{n} is {_shown(held, n)} there, {_shown(asked, n)} here" for n in names
+            )
+            raise ValueError(
+                f"The folder {self.path} holds a run with other settings: {differences}. Name "
+                f"another folder with --out, or replace that run with --fresh."
+            )
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """A dataclass as JSON holds it."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not valid JSON ({error}). It was changed by hand; start anew with --fresh."
+        ) from error
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run folder's metrics, first to last."""
+    with open(Path(path) / METRICS) as file:
+        return [json.loads(line) for line in file]
+
+
+def _is_identity(field: dataclasses.Field[Any]) -> bool:
+    return field.metadata.get("identity", True)
+
+
+def _shown(settings: Mapping[str, Any], name: str) -> str:
+    return repr(settings[name]) if name in settings else "not set"
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(_finite(content), indent=2, default=str) + "\n").encode()
+
+
+def _finite(content: Any) -> Any:
+    """NaN and infinities as null: JSON has neither."""
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """All of it or nothing, whenever the machine stops."""
+    partial = path.with_name(path.name + ".tmp")
+    with open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    if hasattr(os, "O_DIRECTORY"):  # so that the new name also lasts; not on Windows
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Ask the file system for `size` bytes and give them back."""
+    try:
+        with open(path, "wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                for start in range(0, size, 1 << 20):
+                    file.write(bytes(min(1 << 20, size - start)))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"

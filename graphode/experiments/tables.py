@@ -1,0 +1,117 @@
+"""A table of the paper with ours beside it: on the terminal, as JSON, Markdown and CSV.
+
+A row of the files is one number: a model, a column, a metric, our mean and standard deviation, the
+paper's, and what ours cost.
+"""
+
+import csv
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number.
+
+    Args:
+        model: A line of the table.
+        column: A column of it.
+        metric: What `mean` is, with its unit.
+        mean, std: Over members.
+        paper, paper_std: The paper's; None where it has none.
+        members: How many are in the mean.
+        evaluations: Of the field per solve in training, on average; 0 where there is no flow.
+        paper_evaluations: The paper's.
+        seconds: Of training, for all members.
+        epochs: Trained.
+        label: What a reader must know before comparing, such as "quick".
+        folder: Where the run lies.
+    """
+
+    model: str
+    column: str
+    metric: str
+    mean: float | None
+    std: float | None
+    paper: float | None = None
+    paper_std: float | None = None
+    members: int
+    evaluations: float
+    paper_evaluations: float | None = None
+    seconds: float
+    epochs: int
+    label: str = ""
+    folder: str = ""
+
+
+def write(rows: Sequence[Row], out: Path, title: str, notes: Sequence[str] = ()) -> None:
+    """`table.json`, `table.md` and `table.csv`."""
+    out.mkdir(parents=True, exist_ok=True)
+    records = [dataclasses.asdict(row) for row in rows]
+    (out / "table.json").write_text(json.dumps(records, indent=2) + "\n")
+    with open(out / "table.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+        writer.writeheader()
+        writer.writerows(records)
+    (out / "table.md").write_text(markdown(rows, title, notes))
+
+
+def markdown(rows: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
+    """The table as Markdown."""
+    models, columns, cells = _grid(rows)
+    lines = [f"# {title}", "", _header(["", *columns]), _header(["---"] * (len(columns) + 1))]
+    for model in models:
+        shown = ["<br>".join(_lines(cells.get((model, column)))) for column in columns]
+        lines.append(_header([model, *shown]))
+    lines += ["", *(f"- {note}" for note in notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def rich_table(rows: Sequence[Row], title: str) -> Table:
+    """The table for the terminal."""
+    models, columns, cells = _grid(rows)
+    table = Table(title=title, show_lines=True)
+    table.add_column("model")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for model in models:
+        ours = (_lines(cells.get((model, column))) for column in columns)
+        marked = [
+            [f"[bold]{own}[/bold]", *(f"[dim]{line}[/dim]" for line in r)] for own, *r in ours
+        ]
+        table.add_row(model, *("\n".join(cell) for cell in marked))
+    return table
+
+
+def _grid(rows: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, str], Row]]:
+    """Lines and columns in the order they come, and what stands where they meet."""
+    models, columns = (
+        list(dict.fromkeys(getattr(r, n) for r in rows)) for n in ("model", "column")
+    )
+    return models, columns, {(row.model, row.column): row for row in rows}
+
+
+def _lines(row: Row | None) -> list[str]:
+    """Ours, the paper's, and the cost."""
+    if row is None:
+        return ["–"]
+    lines = [_plus_minus(row.mean, row.std)]
+    if row.paper is not None:
+        lines.append(f"paper {_plus_minus(row.paper, row.paper_std)}")
+    count = f"{row.members} member" + "s" * (row.members != 1)
+    cost = [f"{row.evaluations:.4g} evals"] if row.evaluations else []
+    return [*lines, ", ".join([*cost, count, f"{row.seconds:.0f} s"])]
+
+
+def _plus_minus(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "failed"
+    return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
+
+
+def _header(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,215 @@
+"""A run of node classification from settings to result, and the command line around it."""
+
+import dataclasses
+import io
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from graphode import cli
+from graphode.data import cora_linqs
+from graphode.ensembles import Ensemble
+from graphode.experiments import node_run
+from graphode.experiments.devices import determinism, find_device
+from graphode.experiments.node_classification import NodeClassification
+from graphode.experiments.node_models import builder
+from graphode.experiments.node_run import NodeObjective, run
+from graphode.experiments.presets import MODELS
+
+SMALL = {"hidden": 4, "epochs": 4, "log_every": 2, "members": 2, "device": "cpu"}
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_runs_on_the_embedded_cora(tmp_path, model, without_type_checks):
+    config = NodeClassification.of(model, **SMALL, out=tmp_path, t1=0.5, trajectories=1)
+    result = run(config, plain())
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["members"] == 2
+    assert result["selected"]["seed"] == [0, 1]
+    assert all(config.select_from <= epoch < 4 for epoch in result["selected"]["epoch"])
+    tests = result["selected"]["test_accuracy"]
+    assert result["metrics"]["test_accuracy"]["mean"] == pytest.approx(np.mean(tests))
+    assert result["metrics"]["test_accuracy"]["std"] == pytest.approx(np.std(tests))
+    evaluations = {"gcn": 0, "gcn_star": 0, "gcde_rk2": 2, "gcde_rk4": 4}.get(model)
+    assert result["evaluations"]["evaluations"] == evaluations or evaluations is None
+    assert result["data"]["checksums"] == dict(cora_linqs().checksums)
+    assert len(result["data"]["checksums"]["cora_linqs.npz"]) == 64
+    assert (tmp_path / "arrays.npz").exists() == (model not in ("gcn", "gcn_star"))
+
+
+def test_a_run_says_what_it_does_in_plain_lines(tmp_path, without_type_checks):
+    console = plain()
+    config = NodeClassification.of("gcn_star", **SMALL, out=tmp_path, chunk=2)
+    run(config, console)
+    lines = text(console).splitlines()
+    assert lines[0] == "gcn_star on cora_linqs, 2 members: 4 epochs"
+    assert lines[1].startswith("  epoch 2/4 | 0:0")
+    assert "left | loss " in lines[1]
+    assert "| validation accuracy " in lines[1]
+    assert " ± " in lines[1]
+    assert lines[3].startswith("gcn_star on cora_linqs (authors split): test accuracy ")
+    assert "over 2 members" in lines[3]
+    assert "\x1b" not in text(console)
+
+
+def test_a_finished_run_is_read_and_not_run_again(tmp_path, monkeypatch, without_type_checks):
+    config = NodeClassification.of("gcn_star", **SMALL, out=tmp_path)
+    first = run(config, plain())
+    monkeypatch.setattr(node_run, "train", None)
+    console = plain()
+    assert run(config, console) == first
+    assert "finished before (--fresh anew)" in text(console)
+    with pytest.raises(ValueError, match=r"lr is 0\.001 there, 0\.1 here"):
+        run(dataclasses.replace(config, lr=0.1), plain())
+
+
+def test_fresh_runs_again(tmp_path, without_type_checks):
+    config = NodeClassification.of("gcn_star", **SMALL, out=tmp_path)
+    first = run(config, plain())
+    second = run(dataclasses.replace(config, lr=0.1, fresh=True), plain())
+    assert second["config"]["lr"] == 0.1
+    assert first["metrics"] != second["metrics"]
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, without_type_checks):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(node_run, "train", stop)
+    console = plain()
+    with pytest.raises(KeyboardInterrupt):
+        run(NodeClassification.of("gcn_star", **SMALL, out=tmp_path), console)
+    assert "the same command goes on from its last checkpoint" in text(console)
+
+
+def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, monkeypatch):
+    outcome = node_run.Outcome(
+        {"seed": [0, 1], "epoch": [3, -1], "test_accuracy": [0.5, float("nan")]}, 1.0, None
+    )
+    monkeypatch.setattr(node_run, "read_metrics", lambda path: [{"members": 2, **costs}])
+    costs = dict.fromkeys(node_run.COSTS, 1.0)
+    config = NodeClassification.of("gcn_star", **SMALL)
+    folder = node_run.RunFolder(tmp_path, config)
+    result = node_run._result(config, cora_linqs(), outcome, folder, 10)
+    assert result["members"] == 1
+    assert result["failed_seeds"] == [1]
+    assert result["metrics"]["test_accuracy"] == {"mean": 0.5, "std": 0.0}
+    assert "1 members failed and are left out" in node_run._line(result)
+
+
+def test_the_table_of_settings_is_the_papers():
+    rk4 = NodeClassification.of("gcde_rk4", "cora")
+    assert (rk4.hidden, rk4.lr, rk4.weight_decay) == (64, 1e-3, 5e-4)
+    assert (rk4.epochs, rk4.select_from, rk4.redraw) == (2000, 1000, "per_eval")
+    assert (rk4.input_dropout, rk4.field_dropout) == (0.6, 0.9)
+    pubmed = NodeClassification.of("gcde_dpr5", "pubmed")
+    assert (pubmed.lr, pubmed.weight_decay, pubmed.redraw) == (1e-2, 1e-3, "per_solve")
+    authors = NodeClassification.of("gcde_dpr5", "cora_linqs", "authors")
+    assert (authors.redraw, authors.force, authors.layers) == ("per_eval", True, 1)
+    kipf = NodeClassification.of("gcn", "pubmed")
+    assert (kipf.hidden, kipf.lr, kipf.weight_decay, kipf.decay) == (16, 1e-2, 5e-4, "first_layer")
+
+
+def test_models_differ_by_one_matrix_as_in_the_papers_source():
+    """Which counts 184, 188 and 192 thousand parameters on Cora: 64 · 64 more each time."""
+    counts = []
+    for model in ("gcn_star", "gcde_dpr5", "cgcde_dpr5"):
+        build = builder(NodeClassification.of(model, "cora"), 1433, 7)
+        counts.append(sum(p.numel() for p in build(0).parameters() if p.ndim == 2))
+    assert counts[0] == 1433 * 64 + 64 * 7
+    assert [b - a for a, b in itertools.pairwise(counts)] == [64 * 64] * 2
+
+
+def test_other_epochs_move_the_selection_along():
+    assert NodeClassification.of("gcde_rk4", epochs=30).select_from == 15
+    assert NodeClassification.defaults(["--epochs", "30"]).select_from == 15
+    with pytest.raises(ValueError, match=r"`select_from` must be one of the epochs, 0 to 29"):
+        NodeClassification.of("gcde_rk4", epochs=30, select_from=30)
+
+
+def test_the_objective_is_cross_entropy_and_accuracy_by_hand():
+    data = cora_linqs()
+    task = NodeObjective.of(data, torch.device("cpu"))
+    ensemble = Ensemble(builder(NodeClassification.of("gcn_star", hidden=3), 1433, 7), [0, 1])
+    ensemble.eval()
+    logits = ensemble(task.x, task.graph)
+    for member in range(2):
+        right = logits[member].log_softmax(-1)[data.train, data.labels[data.train]]
+        torch.testing.assert_close(task.loss(ensemble)[member], -right.mean())
+        hits = logits[member].argmax(-1)[data.test] == data.labels[data.test]
+        torch.testing.assert_close(
+            task.measure(ensemble)["test_accuracy"][member], hits.double().mean()
+        )
+
+
+def test_a_device_that_is_not_here_is_named():
+    with pytest.raises(ValueError, match="Unknown device 'gpu'"):
+        find_device("gpu")
+    with pytest.raises(ValueError, match=r"no device 'cuda:99' here.*--device cpu"):
+        find_device("cuda:99")
+
+
+def test_determinism_ends_with_its_context():
+    with determinism(True):
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_command_line_runs_and_prints_a_result(tmp_path, capsys, without_type_checks):
+    settings = {"model": "gcn_star", "epochs": 4, "hidden": 4, "members": 2, "chunk": 2}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    cli.main(["run", "node-classification", *flags, "--device=cpu", f"--out={tmp_path}"])
+    assert "gcn_star on cora_linqs (authors split): test accuracy" in capsys.readouterr().out
+    assert json.loads((tmp_path / "config.json").read_text())["select_from"] == 2
+
+
+def test_help_shows_the_preset_that_is_asked_for(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["run", "node-classification", "--dataset", "pubmed", "--help"])
+    assert stop.value.code == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Adam's learning rate. (default: 0.01)" in shown
+    assert "--checkpoint-seconds" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model", "gat9"], "Unknown model 'gat9'. Choose one of: gcn, gcn_star"),
+        (["--preset", "mine"], "Unknown preset 'mine'. Choose one of: printed, authors"),
+        (["--dataset", "reddit"], "Unknown data set 'reddit'"),
+        (["--members", "0"], "`members` must be 1 or more"),
+        (["--device", "tpu!"], "Unknown device 'tpu!'"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_explained(
+    tmp_path, capsys, flags, message, without_type_checks
+):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["run", "node-classification", "--out", str(tmp_path), *flags])
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert message in " ".join((captured.err + captured.out).split())
+
+
+def test_interrupting_the_command_line_is_no_traceback(monkeypatch):
+    def stop(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(node_run, "run", stop)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["run", "node-classification"])
+    assert stopped.value.code == 130

@@ -1,0 +1,61 @@
+"""Progress is a live bar on a terminal and plain lines elsewhere."""
+
+import io
+
+from rich.console import Console
+
+from graphode.experiments.progress import LiveDisplay, PlainDisplay, display
+
+ROW = {
+    "members": 3,
+    "train_loss": 0.5,
+    "validation_loss": 0.75,
+    "validation_accuracy": 0.8123,
+    "validation_accuracy_std": 0.0042,
+    "evaluations": 20.5,
+}
+
+
+def show(console: Console, epochs: int, start: int = 0) -> str:
+    with display(console, "model on data", epochs) as shown:
+        shown.begin(0, 1, start)
+        for epoch in range(start, epochs):
+            shown.update({**ROW, "epoch": epoch})
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_elsewhere_there_are_ten_plain_lines():
+    lines = show(Console(file=io.StringIO(), width=40), 200).splitlines()
+    assert lines[0] == "model on data: 200 epochs"
+    assert len(lines) == 11
+    assert lines[1].startswith("  epoch 20/200 | 0:00 left | loss 0.500, validation 0.750 | ")
+    assert lines[1].endswith("| validation accuracy 81.2 ± 0.4 % | 20.5 evaluations")
+
+
+def test_a_resumed_run_says_so():
+    lines = show(Console(file=io.StringIO()), 200, 150).splitlines()
+    assert lines[0] == "model on data: 200 epochs, going on from epoch 150"
+    assert [line.split(" | ")[0] for line in lines[1:]] == ["  epoch 160/200", "  epoch 180/200",
+                                                            "  epoch 200/200"]  # fmt: skip
+
+
+def test_fewer_epochs_than_lines_are_shown_one_by_one():
+    assert len(show(Console(file=io.StringIO()), 3).splitlines()) == 4
+
+
+def test_on_a_terminal_there_is_a_bar():
+    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    shown = show(console, 5)
+    assert isinstance(display(console, "", 5), LiveDisplay)
+    assert isinstance(display(Console(file=io.StringIO()), "", 5), PlainDisplay)
+    assert "5/5" in shown
+    assert "validation accuracy 81.2 ± 0.4 %" in shown
+
+
+def test_chunks_are_numbered():
+    console = Console(file=io.StringIO())
+    with display(console, "model", 10) as shown:
+        shown.begin(1, 4, 0)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "model, part 2 of 4: 10 epochs\n"

@@ -1,0 +1,155 @@
+"""A run's folder refuses what is not its own, before the work."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+import torch
+
+from graphode.experiments import run_folder
+from graphode.experiments.run_folder import NOT_IDENTITY, RunFolder, read_metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    lr: float = 0.1
+    widths: tuple[int, ...] = (4, 4)
+    shown: str = dataclasses.field(default="plain", metadata=NOT_IDENTITY)
+
+
+def opened(path, config=None, **options) -> RunFolder:
+    folder = RunFolder(path, config or Config())
+    folder.open(**options)
+    return folder
+
+
+def test_the_same_settings_open_the_folder_again(tmp_path):
+    opened(tmp_path / "deep" / "run")
+    opened(tmp_path / "deep" / "run", Config(shown="live"))
+    assert json.loads((tmp_path / "deep" / "run" / "config.json").read_text())["widths"] == [4, 4]
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    opened(tmp_path)
+    text = r"lr is 0.1 there, 0.2 here; widths is \[4, 4\] there, \[8\] here.*--out.*--fresh"
+    with pytest.raises(ValueError, match=text):
+        opened(tmp_path, Config(lr=0.2, widths=(8,)))
+    with pytest.raises(ValueError, match=r"lr is 0\.1 there"):
+        _ = RunFolder(tmp_path, Config(lr=0.2)).result
+
+
+def test_fresh_removes_the_run_and_nothing_else(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0}])
+    folder.save({"a": torch.ones(2)}, {"epoch": 1})
+    folder.finish({"done": True})
+    (tmp_path / "notes.txt").write_text("mine")
+    opened(tmp_path, Config(lr=0.2), fresh=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "notes.txt"]
+
+
+def test_a_checkpoint_comes_back_and_cuts_later_metrics_off(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0, "loss": 0.1}])
+    tensors = {"a": torch.rand(3), "n": torch.tensor(7), "stopped": torch.tensor([True, False])}
+    folder.save(tensors, {"epoch": 1})
+    folder.append([{"epoch": 1, "loss": float("nan")}])
+    assert read_metrics(tmp_path)[1]["loss"] is None
+    checkpoint = folder.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.facts == {"epoch": 1}
+    assert all(checkpoint.tensors[name].equal(value) for name, value in tensors.items())
+    assert [row["epoch"] for row in read_metrics(tmp_path)] == [0]
+
+
+def test_without_a_checkpoint_metrics_begin_anew(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0}])
+    assert folder.checkpoint() is None
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    folder = opened(tmp_path)
+    folder.save({"a": torch.ones(2)}, {"epoch": 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_folder.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.save({"a": torch.zeros(2)}, {"epoch": 2})
+    monkeypatch.undo()
+    checkpoint = folder.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.facts["epoch"] == 1
+    assert checkpoint.tensors["a"].equal(torch.ones(2))
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    folder = opened(tmp_path)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0garbage!")
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors cannot be read.*--fresh"):
+        folder.checkpoint()
+
+
+def test_metrics_shorter_than_the_checkpoint_says_are_refused(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0}])
+    folder.save({"a": torch.ones(1)}, {})
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"shorter than its checkpoint says \(0 bytes"):
+        folder.checkpoint()
+
+
+def test_a_full_disk_is_known_at_the_start(tmp_path, monkeypatch):
+    def full(descriptor: int, start: int, size: int) -> None:
+        assert size >= 2 * 5_000_000
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match=r"No space left.*room for 10 MB of checkpoints.*--out"):
+        opened(tmp_path / "run", space=5_000_000)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_without_reserving_the_disk_is_tried_by_writing(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    opened(tmp_path, space=3_000_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_at_the_start(tmp_path):
+    (tmp_path / "run").write_text("not a folder")
+    with pytest.raises(OSError, match=r"cannot be used: .*It must be a folder that can be written"):
+        opened(tmp_path / "run")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_refused_at_the_start(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OSError, match="cannot be used: Permission denied"):
+            opened(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_read_only_place_is_refused_even_for_root(tmp_path, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(run_folder.Path, "mkdir", refuse)
+    with pytest.raises(OSError, match="cannot be used: Read-only file system"):
+        opened(tmp_path / "run")
+
+
+def test_a_run_whose_settings_are_lost_is_refused(tmp_path):
+    opened(tmp_path).finish({})
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"without its config\.json"):
+        opened(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="not valid JSON"):
+        opened(tmp_path)

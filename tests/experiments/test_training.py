@@ -1,0 +1,199 @@
+"""One loop for all members: each is trained and selected as if it were alone."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import graphode as gd
+from graphode.ensembles import Ensemble
+from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.selection import Selection
+from graphode.experiments.training import Trainer
+from tests.experiments.karate_runs import Silent, build, objective, train_in, training
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_member_adam_is_torch_adam_for_every_member(weight_decay):
+    rates = torch.tensor([0.1, 0.01, 0.003])
+    start = [torch.randn(3, 4, 2), torch.randn(3, 2)]
+    gradients = [[torch.randn_like(p) for p in start] for _ in range(20)]
+    together = [p.clone() for p in start]
+    adam = MemberAdam(together, rates, weight_decay)
+    for gradient in gradients:
+        adam.step(gradient)
+    for member, rate in enumerate(rates.tolist()):
+        lone = [p[member].clone().requires_grad_() for p in start]
+        reference = torch.optim.Adam(lone, lr=rate, weight_decay=weight_decay)
+        for gradient in gradients:
+            for p, g in zip(lone, gradient, strict=True):
+                p.grad = g[member].clone()
+            reference.step()
+        for p, expected in zip(together, lone, strict=True):
+            torch.testing.assert_close(p[member], expected.detach(), rtol=1e-12, atol=1e-13)
+
+
+def test_member_adam_takes_a_decay_for_each_parameter_and_member():
+    parameters = [torch.ones(2, 3), torch.ones(2)]
+    adam = MemberAdam(parameters, 0.1, [torch.tensor([0.0, 1.0]), 0.0])
+    adam.step([torch.zeros(2, 3), torch.zeros(2)])
+    assert parameters[0][0].equal(torch.ones(3))
+    torch.testing.assert_close(parameters[0][1], torch.full((3,), 0.9))
+    assert parameters[1].equal(torch.ones(2))
+
+
+def test_a_rate_for_another_number_of_members_is_refused():
+    with pytest.raises(ValueError, match=r"must have shape \[3\].*\[2\]"):
+        MemberAdam([torch.zeros(3, 1)], torch.tensor([0.1, 0.2]))
+
+
+def brute_force(losses: torch.Tensor, select_from: int, patience: int | None) -> list[int]:
+    chosen = []
+    for member in losses.unbind(1):
+        best, epoch, waited = float("inf"), -1, 0
+        for k, loss in enumerate(member.tolist()):
+            if k < select_from:
+                continue
+            if loss < best:
+                best, epoch, waited = loss, k, 0
+            else:
+                waited += 1
+            if patience is not None and waited >= patience:
+                break
+        chosen.append(epoch)
+    return chosen
+
+
+@pytest.mark.parametrize("select_from", [0, 10])
+@pytest.mark.parametrize("patience", [None, 3])
+def test_selection_is_the_lowest_validation_loss_of_its_range(select_from, patience):
+    losses = torch.rand(30, 8)
+    losses[5, 2] = torch.nan
+    losses[:, 3] = torch.nan
+    tests = torch.rand(30, 8)
+    selection = Selection(8, ("test_accuracy",), select_from, patience)
+    for epoch in range(30):
+        selection.update(torch.tensor(epoch), losses[epoch], {"test_accuracy": tests[epoch]})
+    expected = brute_force(losses, select_from, patience)
+    assert selection.epoch.tolist() == expected
+    assert expected[3] == -1
+    for member, epoch in enumerate(expected):
+        kept = selection.metrics["test_accuracy"][member]
+        assert kept.isnan() if epoch < 0 else kept == tests[epoch, member]
+
+
+def test_test_labels_change_test_accuracy_and_nothing_else(tmp_path):
+    true = objective()
+    swapped = true.labels.clone()
+    swapped[true.test] = 1 - swapped[true.test]
+    first = train_in(tmp_path / "true", objective=true)
+    second = train_in(tmp_path / "swapped", objective=dataclasses.replace(true, labels=swapped))
+    flipped = [1 - value for value in second.selected.pop("test_accuracy")]
+    assert first.selected.pop("test_accuracy") == pytest.approx(flipped)
+    assert first.selected == second.selected
+
+
+def test_a_member_is_its_lone_run(tmp_path):
+    together = train_in(tmp_path / "all")
+    for place, seed in enumerate((5, 6, 7)):
+        alone = train_in(tmp_path / str(seed), seeds=[seed])
+        for name, values in alone.selected.items():
+            assert values[0] == pytest.approx(together.selected[name][place], rel=1e-9)
+
+
+def test_an_epoch_is_a_step_of_a_plain_loop():
+    """The trainer against the loop one would write for a lone model."""
+    task = objective()
+    trainer = Trainer(Ensemble(build, [5]), task, training(epochs=5, log_every=5))
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = build(5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05, weight_decay=5e-4)
+    losses, accuracies = [], []
+    for epoch in range(5):
+        trainer.step()
+        model.train()
+        optimizer.zero_grad()
+        with gd.stochastic(5, epoch):
+            logits = model(task.x, task.graph)
+        loss = torch.nn.functional.cross_entropy(logits[task.train], task.labels[task.train])
+        loss.backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            guessed = model(task.x, task.graph).argmax(-1)
+        losses.append(loss.item())
+        accuracies.append((guessed == task.labels)[task.test].double().mean().item())
+    rows = trainer.read(0, 5)[:, 0]
+    named = dict(zip(trainer.metrics, rows.unbind(-1), strict=True))
+    assert named["train_loss"].tolist() == pytest.approx(losses, rel=1e-9)
+    assert named["test_accuracy"].tolist() == pytest.approx(accuracies)
+    assert named["evaluations"].tolist() == [2.0] * 5
+    assert named["backward_evaluations"].tolist() == [0.0] * 5
+
+
+def test_backward_evaluations_are_counted():
+    def checkpointed(seed: int) -> torch.nn.Module:
+        del seed
+        return gd.GCDE(34, 4, 2, solver="rk4_38", num_steps=4, gradient="checkpoint")
+
+    trainer = Trainer(Ensemble(checkpointed, [0, 1]), objective(), training(log_every=1))
+    trainer.step()
+    named = dict(zip(trainer.metrics, trainer.read(0, 1)[0].unbind(-1), strict=True))
+    assert (named["evaluations"] == 16).all()
+    assert (named["backward_evaluations"] > 0).all()
+
+
+def test_a_model_without_a_flow_has_no_evaluations():
+    def star(seed: int) -> torch.nn.Module:
+        del seed
+        return gd.GCN.star(34, 4, 2)
+
+    trainer = Trainer(Ensemble(star, [0, 1]), objective(), training())
+    assert trainer.count().tolist() == [[0.0] * 3] * 2
+
+
+def test_the_penalty_can_be_on_the_first_layer_only():
+    heavy = training(weight_decay=100.0, decayed=".encoder.", lr=0.01, log_every=1)
+    trainer = Trainer(Ensemble(build, [0]), objective(), heavy)
+    before = {name: p.detach().clone() for name, p in trainer.ensemble.named_parameters()}
+    free = Trainer(Ensemble(build, [0]), objective(), training(weight_decay=0.0, lr=0.01))
+    trainer.step()
+    free.step()
+    for (name, p), (_, q) in zip(
+        trainer.ensemble.named_parameters(), free.ensemble.named_parameters(), strict=True
+    ):
+        if ".encoder." in name:
+            shrunk = before[name] - 0.01 * before[name].sign()
+            torch.testing.assert_close(p.detach(), shrunk, rtol=1e-3, atol=1e-4)
+        else:
+            assert p.equal(q), name
+
+
+def test_a_run_ends_when_every_member_has_stopped(tmp_path):
+    display = Silent()
+    seen = []
+    display.at_epoch = seen.append
+    outcome = train_in(tmp_path, display, epochs=300, patience=2, select_from=0, lr=0.5)
+    assert seen[-1] < 300
+    assert max(outcome.selected["epoch"]) < seen[-1]
+
+
+def test_a_captured_program_is_told_what_solves_cost(tmp_path):
+    """A recorder that, as a GPU's, runs the epoch unseen and cannot count solves."""
+    calls = []
+
+    def capture(step):
+        def program():
+            calls.append(1)
+            step()
+
+        return program
+
+    plain = train_in(tmp_path / "plain")
+    captured = train_in(tmp_path / "captured", capture=capture)
+    assert captured.selected == plain.selected
+    assert len(calls) == 12 + 4
+    names = ("plain", "captured")
+    first, second = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in names)
+    assert first == second
