@@ -19,8 +19,8 @@ help:  ## show this list
 
 install: $(STAMP)  ## make .venv and install graphode into it
 
-demo: $(STAMP)  ## solve the heat equation on a graph; results in runs/heat
-	$(BIN)/graphode run heat --out runs/heat
+demo: $(STAMP)  ## particles that move: trains four models, prints a table, writes runs/multi-agent/demo.html
+	$(BIN)/graphode run demo --out runs/multi-agent
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

@@ -13,12 +13,14 @@ turns; times are medians after warm-up. The last line is one JSON object.
 """
 
 import argparse
+import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, peak_memory_mib, side_by_side
+from measure import machine, peak_memory_mib, side_by_side, write
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GCNConv
@@ -27,9 +29,10 @@ from torchdiffeq import odeint
 import graphode as gd
 from graphode.data import load_node_data
 from graphode.experiments.node_run import NodeObjective
+from graphode.experiments.recording import Recording
 from graphode.experiments.training import Trainer, Training
 
-PARTS = ("rk4", "dopri5", "members", "nodes")
+PARTS = ("rk4", "dopri5", "growth")
 HIDDEN, INPUT_DROPOUT, FIELD_DROPOUT = 64, 0.6, 0.9
 LR, WEIGHT_DECAY = 1e-3, 5e-4
 MEMBERS = 100
@@ -123,38 +126,58 @@ def our_epoch(
         lambda seed: make(features, HIDDEN, classes, **options), range(members)
     ).to(device)
     trainer = Trainer(ensemble, objective, TRAINING)
-    if model == "dopri5":
+    if device == "cpu":
         return trainer.step
-    trainer.costs = trainer.count()
-    return gd.capture(trainer.step, device)
+    recording = Recording(trainer, functools.partial(gd.capture, device=device))
+    return lambda: recording(1)
 
 
 def compared(
     objective: NodeObjective,
-    edge_index: Tensor,
     model: str,
     device: str,
-    rivals: dict[str, Callable[[], None]],
+    rivals: dict[str, Callable[[], Callable[[], None]]],
     members: tuple[int, ...],
     repeats: int,
 ) -> dict[str, Any]:
     """Times and peak memory of the rivals and of ours at each number of members."""
     # As the paper's code does: a fixed-step solver sees new masks at every evaluation.
     options = {"redraw": "per_eval"} if model == "rk4" else {}
-    ours = {
-        f"graphode_{count}": our_epoch(objective, model, count, device, **options)
-        for count in members
-    }
-    runs = {**rivals, **ours}
+    made = dict(rivals)
+    for count in members:
+        made[f"graphode_{count}"] = functools.partial(
+            our_epoch, objective, model, count, device, **options
+        )
+    runs, peaks = {}, {}
+    for name, make in made.items():
+        runs[name], peaks[name] = with_peak_memory(make, device)
     times = side_by_side(runs, device, repeats=repeats, warmup=5)
-    result: dict[str, Any] = {"milliseconds": times}
-    result["peak_mib"] = {name: peak_memory_mib(run, device) for name, run in runs.items()}
-    result["times_faster_per_member"] = {
-        f"{rival}/{name}": times[rival] * int(name.removeprefix("graphode_")) / times[name]
-        for rival in rivals
-        for name in ours
+    return {
+        "milliseconds": times,
+        "peak_mib": peaks,
+        "times_faster_per_member": {
+            f"{rival}/graphode_{count}": times[rival] * count / times[f"graphode_{count}"]
+            for rival in rivals
+            for count in members
+        },
     }
-    return result
+
+
+def with_peak_memory(
+    make: Callable[[], Callable[[], None]], device: str
+) -> tuple[Callable[[], None], float]:
+    """An epoch, and the most memory that making and running it took.
+
+    A recorded program owns its memory from the recording on, so that its replays show none.
+    """
+    kept: list[Callable[[], None]] = []
+
+    def made_and_run() -> None:
+        kept.append(make())
+        kept[0]()
+
+    peak = peak_memory_mib(made_and_run, device)
+    return kept[0], peak
 
 
 def grown(device: str, repeats: int) -> dict[str, Any]:
@@ -163,21 +186,19 @@ def grown(device: str, repeats: int) -> dict[str, Any]:
     counts = (1, 2, 5, 10, 20, 50, 100, 200, 400) if device == "cuda" else (1, 2, 5, 10)
     result: dict[str, Any] = {"members": {}, "nodes": {}}
     for count in counts:
-        run = {"epoch": our_epoch(objective, "rk4", count, device)}
-        result["members"][count] = {
-            "milliseconds": side_by_side(run, device, repeats, warmup=5)["epoch"],
-            "peak_mib": peak_memory_mib(run["epoch"], device),
-        }
-        del run
+        make = functools.partial(our_epoch, objective, "rk4", count, device)
+        result["members"][count] = _timed(make, device, repeats)
     sizes = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
     for nodes in sizes if device == "cuda" else sizes[:4]:
-        run = {"epoch": our_epoch(random_problem(nodes, device), "rk4", 1, device)}
-        result["nodes"][nodes] = {
-            "milliseconds": side_by_side(run, device, repeats, warmup=5)["epoch"],
-            "peak_mib": peak_memory_mib(run["epoch"], device),
-        }
-        del run
+        make = functools.partial(our_epoch, random_problem(nodes, device), "rk4", 1, device)
+        result["nodes"][nodes] = _timed(make, device, repeats)
     return result
+
+
+def _timed(make: Callable[[], Callable[[], None]], device: str, repeats: int) -> dict[str, float]:
+    run, peak = with_peak_memory(make, device)
+    milliseconds = side_by_side({"epoch": run}, device, repeats, warmup=5)["epoch"]
+    return {"milliseconds": milliseconds, "peak_mib": peak}
 
 
 def random_problem(nodes: int, device: str) -> NodeObjective:
@@ -213,30 +234,30 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="a folder to write the result to")
     arguments = parser.parse_args()
     device = arguments.device
     torch.manual_seed(0)
     objective, edge_index = cora(device)
     members = (1, MEMBERS) if device == "cuda" else (1,)
-    result: dict[str, Any] = {"benchmark": "ensemble", **machine(device)}
+    result: dict[str, Any] = {"benchmark": "ensemble", "machine": machine(device)}
     if "rk4" in arguments.only:
-        rivals = {"torchdiffeq_redrawn": rival_epoch(objective, edge_index, "rk4", False)}
-        result["rk4"] = compared(
-            objective, edge_index, "rk4", device, rivals, members, arguments.repeats
-        )
+        rivals = {"torchdiffeq_redrawn": lambda: rival_epoch(objective, edge_index, "rk4", False)}
+        result["rk4"] = compared(objective, "rk4", device, rivals, members, arguments.repeats)
     if "dopri5" in arguments.only:
         rivals = {
-            "torchdiffeq_fixed": rival_epoch(objective, edge_index, "dopri5", True),
-            "torchdiffeq_redrawn": rival_epoch(objective, edge_index, "dopri5", False),
+            "torchdiffeq_fixed": lambda: rival_epoch(objective, edge_index, "dopri5", True),
+            "torchdiffeq_redrawn": lambda: rival_epoch(objective, edge_index, "dopri5", False),
         }
-        result["dopri5"] = compared(
-            objective, edge_index, "dopri5", device, rivals, members, max(5, arguments.repeats // 3)
-        )
-    if {"members", "nodes"} & set(arguments.only):
+        repeats = max(5, arguments.repeats // 3)
+        result["dopri5"] = compared(objective, "dopri5", device, rivals, members, repeats)
+    if "growth" in arguments.only:
         result["growth"] = grown(device, max(5, arguments.repeats // 3))
     for part in ("rk4", "dopri5"):
         if part in result:
             print(part, json.dumps(result[part], indent=2))
+    if arguments.out:
+        write(result, arguments.out / f"ensemble-{device}.json")
     print(json.dumps(result))
 
 

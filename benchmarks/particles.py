@@ -1,4 +1,4 @@
-"""The particle simulator: time and convergence of the paper's systems, and cost against number.
+"""Particles: simulation and its convergence, cost against number, training against a rival.
 
     python benchmarks/particles.py --device cpu
     python benchmarks/particles.py --only scaling --figure docs/figures/particles-scaling.png
@@ -6,7 +6,10 @@
 *Simulation*: 10 systems × 2560 steps of the paper, every jump of the force located, and the largest
 change of any state when the tolerance is halved and when the solver is another. *Scaling*: one step
 (four evaluations, neighbours found anew) from 10 to 10 000 particles at equal density, and the
-slope of its cost. The last line is one JSON object.
+slope of its cost. *Training* and *rollout*: a step of one-step training (forward, loss, backward,
+Adam) and a forecast of 50 steps, graphs rebuilt from the state, of GDE and Neural ODE for ten seeds
+at once, against the same networks of `GCNConv` or `nn.Linear` in `torchdiffeq.odeint`, one seed at
+a time; ratios are per seed: rival's time × 10 / our time. The last line is one JSON object.
 """
 
 import argparse
@@ -21,15 +24,25 @@ import matplotlib
 import numpy as np
 import torch
 from measure import machine, side_by_side
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GCNConv
+from torchdiffeq import odeint
 
 from graphode.data import Particles, simulate
 from graphode.data.particle_forces import NearPairs
-from graphode.flows import solve
+from graphode.ensembles import Ensemble
+from graphode.experiments.multi_agent import MultiAgent
+from graphode.experiments.multi_agent_run import OneStep, halves
+from graphode.experiments.particle_models import builder
+from graphode.experiments.training import Trainer, Training
+from graphode.flows import Flow, solve
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-PARTS = ("simulation", "scaling")
+PARTS = ("simulation", "scaling", "training", "rollout")
+SEEDS, STARTS, STEPS = 10, 25, 50
 NUMBERS = (10, 30, 100, 300, 1000, 3000, 10_000)
 
 
@@ -83,6 +96,112 @@ def _draw(path: Path, counts: np.ndarray, cost: np.ndarray, slope: float) -> Non
     drawing.savefig(path, dpi=150)
 
 
+class RivalGDE(nn.Module):
+    """GCN 4-16-16-4 of PyG layers on the graph of the state, all systems as one large graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([GCNConv(4, 16), GCNConv(16, 16), GCNConv(16, 4)])
+
+    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+        """The velocity, on edges between particles within reach."""
+        batch, n, _ = h.shape
+        near = torch.cdist(h[..., :2].detach(), h[..., :2].detach()) <= Particles().reach
+        near &= ~torch.eye(n, dtype=torch.bool)
+        system, target, source = near.nonzero(as_tuple=True)
+        edge_index = torch.stack([source, target]) + system * n
+        x = h.reshape(batch * n, -1)
+        for index, layer in enumerate(self.layers):
+            x = layer(functional.softplus(x) if index else x, edge_index)
+        return x.reshape(h.shape)
+
+
+class RivalNeuralODE(nn.Module):
+    """40-80-80-40 on the flat state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (40, 80, 80, 40)
+        self.layers = nn.ModuleList(map(nn.Linear, widths[:-1], widths[1:]))
+
+    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+        """The velocity."""
+        x = h.flatten(1)
+        for index, layer in enumerate(self.layers):
+            x = layer(torch.tanh(x) if index else x)
+        return x.reshape(h.shape)
+
+
+RIVALS: dict[str, Callable[[], nn.Module]] = {"gde": RivalGDE, "neural_ode": RivalNeuralODE}
+
+
+def _pairs(of: str) -> dict[str, Any]:
+    """Ours and the rival's milliseconds of training or rollout, and the ratio per seed."""
+    states = simulate(Particles(), range(SEEDS)).states
+    train, test = halves(states)
+    found: dict[str, Any] = {}
+    for model, make in RIVALS.items():
+        config = MultiAgent.of(model, device="cpu")
+        ensemble = Ensemble(builder(config), config.seeds)
+        if of == "training":
+            ours = Trainer(
+                ensemble, OneStep(train, config.dt, config.stride), Training(epochs=1, lr=0.01)
+            ).update
+            theirs = _rival_step(make(), train[0], config)
+        else:
+            # Every 50th state of the test half is a start.
+            starts = test[:, : STARTS * STEPS : STEPS].float()
+            ours = _our_rollout(ensemble, starts, config.dt)
+            theirs = _rival_rollout(make(), starts[0], config.dt)
+        times = side_by_side({"ours": ours, "rival": theirs}, "cpu", repeats=9)
+        found[model] = {
+            "seeds": SEEDS,
+            "ours_milliseconds_all_seeds": times["ours"],
+            "rival_milliseconds_one_seed": times["rival"],
+            "ratio_per_seed": SEEDS * times["rival"] / times["ours"],
+        }
+    return found
+
+
+def _rival_step(field: nn.Module, train: Tensor, config: MultiAgent) -> Callable[[], object]:
+    inputs = train[:-1].float()
+    rates = ((train[1:] - train[:-1]) / config.dt).float()
+    chosen = slice(0, None, config.stride)
+    optimizer = torch.optim.Adam(field.parameters(), lr=0.01)
+    times = torch.tensor([0.0, config.dt])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = inputs[chosen]
+        moved = odeint(field, x, times, method="midpoint")[-1]
+        ((moved - x) / config.dt - rates[chosen]).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def _our_rollout(ensemble: nn.Module, starts: Tensor, dt: float) -> Callable[[], object]:
+    times = torch.arange(STEPS + 1) * dt
+    options = {"solver": "midpoint", "num_steps": STEPS}
+    flow = Flow(ensemble.members.flow.field, **options)
+
+    @torch.no_grad()
+    def run() -> Tensor:
+        return flow.solve(starts, None, times, dense=False).states
+
+    return run
+
+
+def _rival_rollout(field: nn.Module, starts: Tensor, dt: float) -> Callable[[], object]:
+    times = torch.arange(STEPS + 1) * dt
+
+    @torch.no_grad()
+    def run() -> Tensor:
+        return odeint(field, starts, times, method="midpoint")[-1]
+
+    return run
+
+
 def main() -> None:
     """Run the parts asked for and print what they found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -95,6 +214,8 @@ def main() -> None:
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "simulation": simulation,
         "scaling": lambda: scaling(arguments.figure),
+        "training": lambda: _pairs("training"),
+        "rollout": lambda: _pairs("rollout"),
     }
     for name in arguments.only or PARTS:
         print(f"{name} …", file=sys.stderr, flush=True)

@@ -13,7 +13,12 @@ usage: graphode COMMAND …
 commands:
   run heat                  heat on the karate club: every solver against the exact answer
   run node-classification   train an ensemble on a citation graph
+  run multi-agent           train an ensemble on simulated particles
+  run traffic               train an ensemble on irregular observations of traffic
+  run demo                  particles that move: four models, a table, a page for the browser
   reproduce table-1         the paper's node classification, ours beside theirs
+  reproduce table-2         its traffic forecasting, likewise
+  reproduce table-3         its multi-agent experiment, likewise
   reproduce figures         its pictures of node classification
   data list                 the data sets, and where each was found
   data fetch                download data sets into the user's cache
@@ -26,12 +31,30 @@ Each command explains its flags with --help.
 def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
     """Settings and action of every command; imported here so that --help stays quick."""
     from graphode.data import commands as data
-    from graphode.experiments import figures, heat, node_classification, node_run, table_1
+    from graphode.experiments import (
+        demo,
+        figures,
+        heat,
+        multi_agent,
+        multi_agent_run,
+        node_classification,
+        node_run,
+        table_1,
+        table_2,
+        table_3,
+        traffic,
+        traffic_run,
+    )
 
     return {
         ("run", "heat"): (heat.Heat, heat.run),
         ("run", "node-classification"): (node_classification.NodeClassification, node_run.run),
+        ("run", "multi-agent"): (multi_agent.MultiAgent, multi_agent_run.run),
+        ("run", "traffic"): (traffic.TrafficForecast, traffic_run.run),
+        ("run", "demo"): (demo.Demo, demo.run),
         ("reproduce", "table-1"): (table_1.Table1, table_1.run),
+        ("reproduce", "table-2"): (table_2.Table2, table_2.run),
+        ("reproduce", "table-3"): (table_3.Table3, table_3.run),
         ("reproduce", "figures"): (figures.Figures, figures.run),
         ("data", "list"): (data.List, data.show_list),
         ("data", "fetch"): (data.Fetch, data.fetch),

@@ -144,9 +144,10 @@ def _shapes(module: nn.Module) -> dict[str, tuple[Any, ...]]:
 def _joined(modules: Sequence[nn.Module]) -> nn.Module:
     """The members' modules as one: mapped as far down as there is a flow, as they are above it."""
     first = modules[0]
-    if not any(isinstance(part, Flow) for part in first.modules()):
-        return Members(modules)
+    has_flow = any(isinstance(part, Flow) for part in first.modules())
     composes = isinstance(first, Flow) or getattr(first, "members_first", False)
+    if not has_flow and not composes:
+        return Members(modules)
     own = [*first.parameters(recurse=False), *first.buffers(recurse=False)]
     tied = len(list(first.parameters())) != len(list(_with_copies(first)))
     if composes and not own and not tied and len({_settings(m) for m in modules}) == 1:
@@ -156,6 +157,8 @@ def _joined(modules: Sequence[nn.Module]) -> nn.Module:
             for name, part in first._modules.items()
         }
         return joint
+    if not has_flow:
+        return Members(modules)
     warnings.warn(
         f"{type(first).__name__} holds a flow, and its members are evaluated one by one: the same "
         f"results, slower. If its `forward` only composes its parts, whatever the leading "

@@ -50,14 +50,18 @@ class MemberAdam:
         self.fused = may_use_kernels(*self.parameters)
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
-        """Move every member by its own gradients."""
+    def step(self, gradients: Sequence[Tensor], pace: float | Tensor = 1.0) -> None:
+        """Move every member by its own gradients.
+
+        Args:
+            pace: What the learning rates are multiplied by, `[]`.
+        """
         beta1, beta2 = self.betas
         self.count += 1
         correction1 = 1 - beta1**self.count
         correction2 = (1 - beta2**self.count).sqrt()
         if self.fused:
-            self._step_by_kernel(gradients, torch.stack([correction1, correction2]))
+            self._step_by_kernel(gradients, torch.stack([correction1, correction2]), pace)
             return
         for k, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             mean, square = self.means[k], self.squares[k]
@@ -65,16 +69,19 @@ class MemberAdam:
             mean.lerp_(gradient, 1 - beta1)
             square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             scale = (square.sqrt() / correction2.to(square)).add_(self.eps)
-            parameter.sub_(mean / scale * (self.lr[k] / correction1.to(mean)))
+            parameter.sub_(mean / scale * (self.lr[k] / correction1.to(mean) * pace))
 
-    def _step_by_kernel(self, gradients: Sequence[Tensor], corrections: Tensor) -> None:
+    def _step_by_kernel(
+        self, gradients: Sequence[Tensor], corrections: Tensor, pace: float | Tensor
+    ) -> None:
         from graphode.experiments.adam_kernel import adam_step
 
         for k, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
-            rates = (_filled(rate[k], parameter) for rate in (self.lr, self.weight_decay))
+            rate, decay = (_filled(of[k], parameter) for of in (self.lr, self.weight_decay))
             moments = self.means[k], self.squares[k]
             near = corrections.to(parameter)
-            adam_step(parameter, gradient, *moments, *rates, near, self.betas, self.eps)
+            rate = (rate * pace).to(parameter)
+            adam_step(parameter, gradient, *moments, rate, decay, near, self.betas, self.eps)
 
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, by name."""

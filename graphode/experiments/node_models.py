@@ -27,7 +27,14 @@ def builder(
 
 
 def _gcn(config: "NodeClassification", features: int, classes: int) -> nn.Module:
-    return GCN(features, config.hidden, classes, layers=config.layers, **_discrete(config))
+    """With the first weights of Kipf and Welling: Glorot's, and biases of zero."""
+    model = GCN(features, config.hidden, classes, layers=config.layers, **_discrete(config))
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+    return model
 
 
 def _gcn_star(config: "NodeClassification", features: int, classes: int) -> nn.Module:

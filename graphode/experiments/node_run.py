@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,11 +17,11 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
+from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.training import COSTS, Outcome, Training, train
 from graphode.experiments.trajectories import followed
 from graphode.flows import capture
-from graphode.flows.methods import find_method, has_error_estimate
 from graphode.graphs import Graph
 from graphode.models import SparseFeatures
 
@@ -146,14 +145,9 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
     return result
 
 
-def _capture(
-    config: NodeClassification, device: torch.device
-) -> Callable[[Callable[[], None]], Callable[[], None]] | None:
-    """How an epoch is recorded; None where it cannot be: an adaptive solver asks the host."""
-    adaptive = has_error_estimate(find_method(config.solver, config.rtol, config.atol))
+def _capture(config: NodeClassification, device: torch.device) -> Capture | None:
+    """How an epoch is recorded; None where it cannot be: other gradients ask the host."""
     if device.type != "cuda" or config.gradient != "backprop":
-        return None
-    if adaptive and config.num_steps is None:
         return None
     return functools.partial(capture, device=device)
 

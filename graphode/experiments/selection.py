@@ -39,8 +39,8 @@ class Selection:
             for name in metrics
         }
 
-    def update(self, epoch: Tensor, validation_loss: Tensor, metrics: dict[str, Tensor]) -> None:
-        """Look at an epoch.
+    def update(self, epoch: Tensor, validation_loss: Tensor, metrics: dict[str, Tensor]) -> Tensor:
+        """Look at an epoch; returns for which members it is the best so far.
 
         Shapes:
             - **epoch:** `[]`
@@ -55,6 +55,7 @@ class Selection:
         if self.patience is not None:
             self.waited.copy_(torch.where(better, 0, self.waited + counts))
             self.stopped.logical_or_(self.waited >= self.patience)
+        return better
 
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, by name."""

@@ -48,7 +48,9 @@ class Row:
     folder: str = ""
 
 
-def write(rows: Sequence[Row], out: Path, title: str, notes: Sequence[str] = ()) -> None:
+def write(
+    rows: Sequence[Row], out: Path, title: str, notes: Sequence[str] = (), costs: bool = True
+) -> None:
     """`table.json`, `table.md` and `table.csv`."""
     out.mkdir(parents=True, exist_ok=True)
     records = [dataclasses.asdict(row) for row in rows]
@@ -57,29 +59,38 @@ def write(rows: Sequence[Row], out: Path, title: str, notes: Sequence[str] = ())
         writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
         writer.writeheader()
         writer.writerows(records)
-    (out / "table.md").write_text(markdown(rows, title, notes))
+    (out / "table.md").write_text(markdown(rows, title, notes, costs))
 
 
-def markdown(rows: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
-    """The table as Markdown."""
-    models, columns, cells = _grid(rows)
-    lines = [f"# {title}", "", _header(["", *columns]), _header(["---"] * (len(columns) + 1))]
-    for model in models:
-        shown = ["<br>".join(_lines(cells.get((model, column)))) for column in columns]
-        lines.append(_header([model, *shown]))
-    lines += ["", *(f"- {note}" for note in notes)]
+def markdown(rows: Sequence[Row], title: str, notes: Sequence[str] = (), costs: bool = True) -> str:
+    """The table as Markdown; one for each metric where there are several.
+
+    Args:
+        costs: Whether evaluations, members and seconds stand in every cell.
+    """
+    lines = [f"# {title}", ""]
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    for metric in metrics:
+        models, columns, cells = _grid([row for row in rows if row.metric == metric])
+        lines += [f"## {metric}", ""] if len(metrics) > 1 else []
+        lines += [_header(["", *columns]), _header(["---"] * (len(columns) + 1))]
+        for model in models:
+            shown = ["<br>".join(_lines(cells.get((model, column)), costs)) for column in columns]
+            lines.append(_header([model, *shown]))
+        lines.append("")
+    lines += (f"- {note}" for note in notes)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def rich_table(rows: Sequence[Row], title: str) -> Table:
-    """The table for the terminal."""
+def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:
+    """The table for the terminal, of one metric."""
     models, columns, cells = _grid(rows)
     table = Table(title=title, show_lines=True)
     table.add_column("model")
     for column in columns:
         table.add_column(column, justify="right")
     for model in models:
-        ours = (_lines(cells.get((model, column))) for column in columns)
+        ours = (_lines(cells.get((model, column)), costs) for column in columns)
         marked = [
             [f"[bold]{own}[/bold]", *(f"[dim]{line}[/dim]" for line in r)] for own, *r in ours
         ]
@@ -95,13 +106,15 @@ def _grid(rows: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, st
     return models, columns, {(row.model, row.column): row for row in rows}
 
 
-def _lines(row: Row | None) -> list[str]:
+def _lines(row: Row | None, costs: bool) -> list[str]:
     """Ours, the paper's, and the cost."""
     if row is None:
         return ["–"]
     lines = [_plus_minus(row.mean, row.std)]
     if row.paper is not None:
         lines.append(f"paper {_plus_minus(row.paper, row.paper_std)}")
+    if not costs:
+        return lines
     count = f"{row.members} member" + "s" * (row.members != 1)
     cost = [f"{row.evaluations:.4g} evals"] if row.evaluations else []
     return [*lines, ", ".join([*cost, count, f"{row.seconds:.0f} s"])]
@@ -110,7 +123,9 @@ def _lines(row: Row | None) -> list[str]:
 def _plus_minus(mean: float | None, std: float | None) -> str:
     if mean is None:
         return "failed"
-    return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
+    # Percentages to one place; small numbers, such as errors in the unit of a state, to three.
+    form = ".1f" if abs(mean) >= 10 or mean == 0 else ".3g"
+    return f"{mean:{form}}" if std is None else f"{mean:{form}} ± {std:{form}}"
 
 
 def _header(cells: Sequence[str]) -> str:

@@ -1,48 +1,33 @@
 """The training loop: every member of an ensemble at once, epoch after epoch, from file to file.
 
-`Trainer.step` is one epoch: masks keyed by (seed of the member, epoch), training loss, gradients,
+`Trainer.step` is one epoch: masks keyed by (seed of the member, update), training loss, gradients,
 Adam, evaluation, selection. It works in place on device tensors and never asks the host, so that
 it can be captured as one CUDA graph; what it measures goes into a block of rows that the host
-reads every `log_every` epochs. `train` is the loop around it: chunks of members, blocks of epochs,
-metrics and checkpoints.
+reads every `log_every` epochs. Where an epoch has many batches, `Trainer.learn`, one update, is
+what is captured. `train` is the loop around it: chunks of members, blocks of epochs, metrics and
+checkpoints.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.objective import BatchedObjective as BatchedObjective
+from graphode.experiments.objective import Objective as Objective
 from graphode.experiments.progress import Display
+from graphode.experiments.recording import Capture, Recording
 from graphode.experiments.run_folder import Checkpoint, RunFolder
 from graphode.experiments.selection import Selection
-from graphode.flows import Stats, record_stats, stochastic
+from graphode.flows import Stats, Status, record_stats, stochastic
 
-CALLS_TO_RECORD = 4  # see `graphode.capture`
 COSTS = ("evaluations", "backward_evaluations", "evaluations_without_masks")
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What members are trained for.
-
-    Attributes:
-        measures: Names of what `measure` returns; "validation_loss" is among them and decides
-            which epoch counts.
-    """
-
-    measures: tuple[str, ...]
-
-    def loss(self, ensemble: nn.Module) -> Tensor:
-        """The loss of each member, `[members]`."""
-        ...
-
-    def measure(self, ensemble: nn.Module) -> dict[str, Tensor]:
-        """How good each member is, each `[members]`."""
-        ...
+SELECTED = "selected."  # in a checkpoint, before the names of parameters kept
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,20 +39,27 @@ class Training:
         lr: Adam's learning rate, for all members or each `[members]`.
         weight_decay: L2 penalty on all parameters, for all members or each.
         decayed: The penalty is on parameters whose names contain this; on all by default.
+        schedule: The learning rate stays ("constant"), or falls to 0 as a half cosine does, once
+            ("cosine") or again and again ("restarts": Loshchilov, Hutter, 2017, "SGDR").
+        period: Epochs between two restarts.
         select_from: First epoch that can be selected.
         patience: Epochs without improvement after which a member stops; None for never.
         log_every: Epochs between two looks at the device.
         checkpoint_seconds: Between two checkpoints, at least.
+        keep_selected: Whether each member's parameters at its selected epoch are kept.
     """
 
     epochs: int
     lr: float | Tensor
     weight_decay: float | Tensor = 0.0
     decayed: str = ""
+    schedule: Literal["constant", "cosine", "restarts"] = "constant"
+    period: int = 10
     select_from: int = 0
     patience: int | None = None
     log_every: int = 10
     checkpoint_seconds: float = 30.0
+    keep_selected: bool = False
 
 
 class Trainer:
@@ -89,6 +81,7 @@ class Trainer:
         costs: Tensor | None = None,
     ) -> None:
         self.ensemble, self.objective, self.costs = ensemble, objective, costs
+        self.training = training
         names, self.parameters = zip(*ensemble.named_parameters(), strict=True)
         device, members = self.parameters[0].device, self.parameters[0].shape[0]
         self.seeds = torch.as_tensor(ensemble.seeds, device=device)
@@ -101,28 +94,66 @@ class Trainer:
         )
         shape = (training.log_every, members, len(self.metrics))
         self.block = torch.zeros(shape, dtype=torch.float64, device=device)
+        self.num_batches = objective.num_batches if isinstance(objective, BatchedObjective) else 1
+        self.train_loss = torch.zeros(members, dtype=torch.float64, device=device)
+        self.learn: Callable[[], None] = self.update
+        self.attempts = 0
+        self.gave_up = torch.zeros((), dtype=torch.bool, device=device)
+        self.kept = [p.detach().clone() for p in self.parameters if training.keep_selected]
+        if hasattr(objective, "follow"):
+            objective.follow(self.epoch)  # pyright: ignore[reportAttributeAccessIssue]
 
     def step(self) -> None:
         """One epoch of every member."""
         self.ensemble.train()
-        with record_stats() as solves, stochastic(self.seeds, self.epoch):
-            loss = self.objective.loss(self.ensemble)
-            gradients = torch.autograd.grad(
-                loss.sum(), self.parameters, allow_unused=True, materialize_grads=True
-            )
-        self.optimizer.step(gradients)
+        self.train_loss.zero_()
+        with record_stats() as solves:
+            if isinstance(self.objective, BatchedObjective):
+                epoch = int(self.epoch)
+                for batch in range(self.num_batches):
+                    self.objective.turn(epoch, batch)
+                    self.learn()
+            else:
+                self.learn()
 
         self.ensemble.eval()
         with torch.no_grad(), record_stats() as solves_without_masks:
             measured = self.objective.measure(self.ensemble)
-        self.selection.update(self.epoch, measured["validation_loss"], measured)
+        better = self.selection.update(self.epoch, measured["validation_loss"], measured)
+        for kept, parameter in zip(self.kept, self.parameters, strict=False):
+            chosen = better.reshape(-1, *(1,) * (kept.ndim - 1))
+            kept.copy_(torch.where(chosen, parameter.detach(), kept))
 
+        self._watch(solves_without_masks)
         costs = self._counted(solves, solves_without_masks) if self.costs is None else self.costs
-        values = [loss.detach(), *(measured[name] for name in self.objective.measures)]
-        row = torch.cat([torch.stack(values, -1).to(costs), costs], -1)
+        values = [measured[name].to(costs) for name in self.objective.measures]
+        row = torch.cat([torch.stack([self.train_loss.to(costs), *values], -1), costs], -1)
         place = (self.epoch % len(self.block)).reshape(1)
         self.block.index_copy_(0, place, row[None])
         self.epoch += 1
+
+    def run(self, epochs: int) -> None:
+        """So many epochs."""
+        for _ in range(epochs):
+            self.step()
+
+    def update(self) -> None:
+        """One update of every member."""
+        key = stochastic(self.seeds, self.optimizer.count.to(torch.int64))
+        with key, record_stats() as solves:
+            loss = self.objective.loss(self.ensemble)
+            gradients = torch.autograd.grad(
+                loss.sum(), self.parameters, allow_unused=True, materialize_grads=True
+            )
+        self.optimizer.step(gradients, self._pace())
+        self.train_loss += loss.detach() / self.num_batches
+        self._watch(solves)
+
+    def _watch(self, solves: list[Stats]) -> None:
+        """Notice solves that were recorded with too few attempts; others have raised."""
+        for stats in solves:
+            if stats.status is not None:
+                self.gave_up.logical_or_((stats.status > Status.EVENT).any())
 
     def count(self) -> Tensor:
         """Evaluations per solve at the present parameters, `[members, 3]`."""
@@ -134,6 +165,8 @@ class Trainer:
         self.ensemble.eval()
         with torch.no_grad(), record_stats() as solves_without_masks:
             self.objective.measure(self.ensemble)
+        tried = [s.accepted + s.rejected for s in (*solves, *solves_without_masks)]
+        self.attempts = max([1, *[int(count.max()) for count in tried]])
         return self._counted(solves, solves_without_masks)
 
     def state(self) -> dict[str, Tensor]:
@@ -141,6 +174,7 @@ class Trainer:
         state = _parameters(self.ensemble)
         state |= {f"adam.{name}": tensor for name, tensor in self.optimizer.state().items()}
         state |= {f"selection.{name}": tensor for name, tensor in self.selection.state().items()}
+        state |= {f"kept.{k}": tensor for k, tensor in enumerate(self.kept)}
         return {**state, "epoch": self.epoch}
 
     @torch.no_grad()
@@ -154,17 +188,26 @@ class Trainer:
         start = first % len(self.block)
         return self.block[start : start + count].cpu()
 
+    def _pace(self) -> float | Tensor:
+        """What the learning rate is multiplied by."""
+        if self.training.schedule == "constant":
+            return 1.0
+        restarts = self.training.schedule == "restarts"
+        span = self.training.period if restarts else self.training.epochs
+        progress = self.optimizer.count / self.num_batches % span  # in epochs
+        return (1 + torch.cos(progress * (math.pi / span))) / 2
+
     def _counted(self, solves: list[Stats], solves_without_masks: list[Stats]) -> Tensor:
         members = len(self.seeds)
         backward = sum(stats.backward_evaluations for stats in solves)
         columns = (_evaluations(solves), backward, _evaluations(solves_without_masks))
-        tensors = [torch.as_tensor(c, device=self.block.device).expand(members) for c in columns]
-        return torch.stack(tensors, -1).to(self.block)
+        return torch.stack([self.block.new_zeros(members) + column for column in columns], -1)
 
 
 def _evaluations(solves: list[Stats]) -> Tensor | float:
-    """Mean over solves, for each member."""
-    return sum(stats.evaluations.double() for stats in solves) / max(len(solves), 1)
+    """Mean over solves and over what else a member's batch has, for each member."""
+    counts = (stats.evaluations.double() for stats in solves)
+    return sum(c.flatten(1).mean(1) if c.ndim > 1 else c for c in counts) / max(len(solves), 1)
 
 
 @dataclasses.dataclass
@@ -175,11 +218,14 @@ class Outcome:
         selected: Of each member its seed, its selected epoch (−1 for none), and its metrics there.
         seconds: Spent training, over all sittings.
         ensemble: The last chunk's members with their final parameters.
+        parameters: Of all members at their selected epochs, by name, if `keep_selected` asked for
+            them; those of a member without one are its first.
     """
 
     selected: dict[str, list[float]]
     seconds: float
     ensemble: Any
+    parameters: dict[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def train(
@@ -191,7 +237,7 @@ def train(
     display: Display,
     *,
     chunk: int | None = None,
-    capture: Callable[[Callable[[], None]], Callable[[], None]] | None = None,
+    capture: Capture | None = None,
 ) -> Outcome:
     """Train members to the end, from wherever the folder's checkpoint stands.
 
@@ -203,7 +249,7 @@ def train(
         folder: Opened; receives metrics and checkpoints.
         display: Shows the progress.
         chunk: Members trained at once; all of them by default.
-        capture: Makes of an epoch a program that repeats it; for solvers of fixed step.
+        capture: Makes of an epoch, or of one update where it has many, a program that repeats it.
     """
     start = folder.checkpoint() or Checkpoint({}, {"chunk": 0, "epoch": 0, "seconds": 0.0})
     # A run goes on as it began, however much memory is free now.
@@ -211,21 +257,28 @@ def train(
     chunks = [list(seeds[k : k + size]) for k in range(0, len(seeds), size)]
     selected: dict[str, list[float]] = start.facts.get("selected", {})
     seconds, ensemble = start.facts["seconds"], None
+    parameters = {
+        name.removeprefix(SELECTED): tensor
+        for name, tensor in start.tensors.items()
+        if name.startswith(SELECTED)
+    }
 
     for number in range(start.facts["chunk"], len(chunks)):
         ensemble = make_ensemble(chunks[number])
-        trainer = Trainer(ensemble, objective, training)
+        task = objective
+        if hasattr(objective, "for_members"):
+            task = objective.for_members(chunks[number])  # pyright: ignore[reportAttributeAccessIssue]
+        trainer = Trainer(ensemble, task, training)
         epoch = start.facts["epoch"] if number == start.facts["chunk"] else 0
         if epoch:
             trainer.load(start.tensors)
-        step = trainer.step if capture is None else _captured(trainer, capture)
+        run_epochs = trainer.run if capture is None else Recording(trainer, capture)
         display.begin(number, len(chunks), epoch)
         saved = began = time.perf_counter()
 
         while epoch < training.epochs and not bool(trainer.selection.stopped.all()):
             count = min(training.log_every, training.epochs - epoch)
-            for _ in range(count):
-                step()
+            run_epochs(count)
             rows = _summaries(trainer.read(epoch, count), trainer.metrics, epoch, number)
             epoch += count
             folder.append(rows)
@@ -233,41 +286,33 @@ def train(
             now = time.perf_counter()
             if now - saved >= training.checkpoint_seconds:
                 facts = {"chunk": number, "epoch": epoch, "size": size, "selected": selected}
-                folder.save(trainer.state(), {**facts, "seconds": seconds + now - began})
+                tensors = trainer.state() | _named(SELECTED, parameters)
+                folder.save(tensors, {**facts, "seconds": seconds + now - began})
                 saved = now
 
         seconds += time.perf_counter() - began
         selected = _joined(selected, chunks[number], trainer.selection)
+        for (name, _), kept in zip(ensemble.named_parameters(), trainer.kept, strict=False):
+            before = [parameters[name].to(kept)] if name in parameters else []
+            parameters[name] = torch.cat([*before, kept])
         facts = {"chunk": number + 1, "epoch": 0, "size": size, "selected": selected}
-        folder.save(_parameters(ensemble), {**facts, "seconds": seconds})
+        tensors = _parameters(ensemble) | _named(SELECTED, parameters)
+        folder.save(tensors, {**facts, "seconds": seconds})
 
     if ensemble is None:  # all was trained before
         ensemble = make_ensemble(chunks[-1])
         with torch.no_grad():
             for name, parameter in _parameters(ensemble).items():
                 parameter.copy_(start.tensors[name])
-    return Outcome(selected, seconds, ensemble)
-
-
-def _captured(
-    trainer: Trainer, capture: Callable[[Callable[[], None]], Callable[[], None]]
-) -> Callable[[], None]:
-    """An epoch as one program.
-
-    What its first, unrecorded calls have changed is put back: every epoch is then a replay,
-    whether the run was interrupted or not.
-    """
-    trainer.costs = trainer.count()
-    before = {name: tensor.clone() for name, tensor in trainer.state().items()}
-    program = capture(trainer.step)
-    for _ in range(CALLS_TO_RECORD):
-        program()
-    trainer.load(before)
-    return program
+    return Outcome(selected, seconds, ensemble, parameters)
 
 
 def _parameters(ensemble: nn.Module) -> dict[str, Tensor]:
-    return {f"parameters.{name}": p for name, p in ensemble.named_parameters()}
+    return _named("parameters.", dict(ensemble.named_parameters()))
+
+
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def _summaries(

@@ -53,23 +53,22 @@ class Dropout(Stochastic):
     ) -> Float[Tensor, "*batch nodes channels"]:
         if not self.is_active:
             return h
+        positions = hashed_positions(tuple(h.shape[-2:]), h.device)
         if may_use_kernels(h):
-            return self.drop(h, None, 2)
-        mask = self.keep_mask(self.rate, hashed_positions(tuple(h.shape[-2:]), h.device), h)
-        return h * lined_up(mask, h, 2)
+            return self.drop(h, positions)
+        return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
 
-    def drop(self, h: Tensor, positions: Tensor | None, system_dims: int) -> Tensor:
+    def drop(self, h: Tensor, positions: Tensor) -> Tensor:
         """`h` without what is dropped, by the GPU's kernel.
 
         Args:
-            h: Ends with the dimensions of the system.
-            positions: The hashed place of each entry of the system; None to count them.
-            system_dims: How many dimensions that are.
+            h: Ends with the dimensions of `positions`.
+            positions: The hashed place of each entry.
         """
         from graphode.flows.mask_kernel import prefix_and_word
 
         prefix, word = prefix_and_word(self.mask_key(), h.device)
-        return _Dropped.apply(h, prefix, positions, word, self.rate, system_dims)  # pyright: ignore[reportReturnType]
+        return _Dropped.apply(h, prefix, positions, word, self.rate)  # pyright: ignore[reportReturnType]
 
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
@@ -117,18 +116,11 @@ class _Dropped(torch.autograd.Function):
     """Linear in `h`, and its own transpose."""
 
     @staticmethod
-    def forward(
-        h: Tensor,
-        prefix: Tensor,
-        positions: Tensor | None,
-        word: int,
-        rate: float,
-        system_dims: int,
-    ):
+    def forward(h: Tensor, prefix: Tensor, positions: Tensor, word: int, rate: float):
         from graphode.flows.mask_kernel import drop
 
         keys = prefix.ndim
-        if h.ndim - system_dims < keys:
+        if h.ndim - positions.ndim < keys:
             h = h.expand(*prefix.shape, *h.shape)  # what all members share
         by_key = h[None] if keys == 0 else h.flatten(0, keys - 1)
         out = drop(by_key, prefix.reshape(-1), word, rate, positions)
@@ -136,7 +128,7 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        h, prefix, positions, ctx.word, ctx.rate, ctx.system_dims = inputs
+        h, prefix, positions, ctx.word, ctx.rate = inputs
         ctx.shape = h.shape
         ctx.save_for_backward(prefix, positions)
 
@@ -144,9 +136,9 @@ class _Dropped(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor):
         prefix, positions = ctx.saved_tensors
         (grad,) = grad_outputs
-        grad = _Dropped.apply(grad, prefix, positions, ctx.word, ctx.rate, ctx.system_dims)
+        grad = _Dropped.apply(grad, prefix, positions, ctx.word, ctx.rate)
         assert isinstance(grad, Tensor)
-        return grad.sum_to_size(ctx.shape), None, None, None, None, None
+        return grad.sum_to_size(ctx.shape), None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -19,7 +19,7 @@ from graphode.flows.kernels import may_use_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask
 from graphode.graphs import Graph
 from graphode.graphs.derivatives import Sparsity
-from graphode.graphs.product import sparse_product
+from graphode.graphs.product import product_of_samples
 
 # Numbers as in `graphs.batched_kernel`.
 _NUMBER: dict[Activation, int] = {
@@ -168,10 +168,7 @@ class _Spread(torch.autograd.Function):
         if torch.is_grad_enabled():
             # `y` is an output: what depends on it is differentiated through this node again.
             before = grad * _slope(y, ctx.activation)
-            folded = before.movedim(-2, 0)
-            columns = folded.reshape(folded.shape[0], -1)
-            grad_u = sparse_product(values_t, values, columns, places.transposed)
-            grad_u = grad_u.reshape(folded.shape).movedim(0, -2)
+            grad_u = product_of_samples(values_t, values, before, places.transposed)
             return grad_u, _summed(before.sum(-2), ctx.bias_shape), *nothing
         from graphode.graphs.batched_kernel import bend_back, multiply
 

@@ -1,8 +1,9 @@
 """The loop that chooses its steps: every sample its own size, acceptance, and end.
 
-The field always sees the whole batch. A sample that is done, or whose step was refused, keeps its
-state to the bit. The host is asked how far things are only when it has to act on the answer (an
-output, an event, a graph to record), or when the last sample can have arrived at the earliest.
+The field always sees the whole batch. A sample that is done takes steps of size 0, one whose step
+was refused is put back: both keep their states to the bit. The host is asked how far things are
+only when it has to act on the answer (an output, an event, a graph to record), or when the last
+sample can have arrived at the earliest.
 """
 
 import math
@@ -50,6 +51,8 @@ class AdaptiveSolve:
         events: Watches for zero crossings.
         recorder: Keeps the steps, to be taken again.
         kept: Collects steps and who took them, for dense output.
+        attempts: Make so many, without ever asking the host: what a CUDA graph can record. Who
+            needs fewer rests, who needs more ends with `Status.MAX_STEPS`.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class AdaptiveSolve:
         events: EventTracker | None = None,
         recorder: Recorder | None = None,
         kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = None,
+        attempts: int | None = None,
     ) -> None:
         self.method, self.f, self.tolerances = method, f, tolerances
         self.outputs, self.events, self.recorder, self.kept = outputs, events, recorder, kept
@@ -76,7 +80,8 @@ class AdaptiveSolve:
         self.ratio = self.ratio_before = torch.ones_like(dt)
         self.numbers = (zeros, -1)
         self.graph_is_recorded = torch.is_grad_enabled()
-        self.host_follows = (
+        self.attempts = attempts
+        self.host_follows = attempts is None and (
             self.graph_is_recorded
             or f.layout.device.type == "cpu"
             or recorder is not None
@@ -87,6 +92,11 @@ class AdaptiveSolve:
 
     def run(self, y: Tensor, carry: Carry) -> Tensor:
         """Integrate every sample to its end; returns the final states."""
+        if self.attempts is not None:
+            for _ in range(self.attempts):
+                y, carry = self._advance(y, carry)
+            self._fail(self.running, Status.MAX_STEPS)
+            return y
         attempts_left = 0
         while True:
             if attempts_left == 0:
@@ -94,12 +104,16 @@ class AdaptiveSolve:
                     return y
                 attempts_left = 1 if self.host_follows else self._attempts_before_the_end()
             attempts_left -= 1
-            calls = self.f.calls
-            was_running = self.running
-            step, lands = self._attempt(y, carry)
-            accept = self._judge(step)
-            self.evaluations = self.evaluations + (self.f.calls - calls) * was_running
-            y, carry = self._commit(step, accept, lands, y, carry)
+            y, carry = self._advance(y, carry)
+
+    def _advance(self, y: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        """One attempt of all samples."""
+        calls = self.f.calls
+        was_running = self.running
+        step, lands = self._attempt(y, carry)
+        accept = self._judge(step)
+        self.evaluations = self.evaluations + (self.f.calls - calls) * was_running
+        return self._commit(step, accept, lands, y, carry)
 
     def _attempt(self, y: Tensor, carry: Carry) -> tuple[Step, Tensor]:
         remaining = self.t1 - self.t
@@ -146,8 +160,10 @@ class AdaptiveSolve:
         arrived = accept & lands
         everyone = False
         if self.host_follows:
-            moved = accept.reshape(-1).numpy(force=True)
-            everyone = bool(moved.all())
+            # One that rests has a step of size 0, which leaves it where it is.
+            flags = torch.stack([accept, accept | (size == 0)]).reshape(2, -1)
+            moved, in_place = flags.numpy(force=True)
+            everyone = bool(in_place.all())
             if not moved.any():
                 self._close(end, arrived)
                 return y, carry

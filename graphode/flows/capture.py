@@ -71,9 +71,9 @@ def capture(function: Callable[[], None], device: torch.device | str) -> Callabl
     """`function` as a program: on a GPU recorded at its fourth call, and replayed from then on.
 
     It must work in place, on tensors of the device alone, and never ask the host: no `.item()`,
-    no adaptive solver. Its first calls run as they are, which is when kernels are compiled and
-    buffers made. Each call does its work exactly once, recorded or not. On other devices the
-    function itself comes back.
+    and of adaptive solvers only those with `flow.recorded_attempts`. Its first calls run as they
+    are, which is when kernels are compiled and buffers made. Each call does its work exactly
+    once, recorded or not. On other devices the function itself comes back.
 
     Args:
         function: Takes and returns nothing.

@@ -54,3 +54,19 @@ class _Combination(torch.autograd.Function):
             moved = grad if scale is None else grad * scale
             return grad, None, None, *[weight * moved for weight in ctx.weights]
         return grad, None, None, *scaled(grad.contiguous(), ctx.weights, flat)
+
+
+def error_ratio(
+    y0: Tensor,
+    y1: Tensor,
+    weights: list[float],
+    terms: list[Tensor],
+    scale: Tensor,
+    rtol: float,
+    atol: float,
+) -> Tensor:
+    """The error of a step over what is tolerated, per sample, by the GPU's kernel."""
+    from graphode.flows import combination_kernel as kernel
+
+    flat = scale.to(y0.dtype).reshape(-1).contiguous()
+    return kernel.error_ratio(y0, y1.contiguous(), weights, terms, flat, rtol, atol)

@@ -65,6 +65,59 @@ def _scaled(
         tl.store(o6 + at, c6 * value, mask=inside)
 
 
+@triton.jit
+def _error(
+    y0, y1, out, k0, k1, k2, k3, k4, k5, k6, c0, c1, c2, c3, c4, c5, c6, scale, per_sample,
+    rtol, atol, COUNT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    part, sample = tl.program_id(0), tl.program_id(1)
+    entry = part.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = entry < per_sample
+    at = sample.to(tl.int64) * per_sample + entry
+    error = c0 * tl.load(k0 + at, mask=inside, other=0.0)
+    if COUNT > 1:
+        error += c1 * tl.load(k1 + at, mask=inside, other=0.0)
+    if COUNT > 2:
+        error += c2 * tl.load(k2 + at, mask=inside, other=0.0)
+    if COUNT > 3:
+        error += c3 * tl.load(k3 + at, mask=inside, other=0.0)
+    if COUNT > 4:
+        error += c4 * tl.load(k4 + at, mask=inside, other=0.0)
+    if COUNT > 5:
+        error += c5 * tl.load(k5 + at, mask=inside, other=0.0)
+    if COUNT > 6:
+        error += c6 * tl.load(k6 + at, mask=inside, other=0.0)
+    before = tl.abs(tl.load(y0 + at, mask=inside, other=0.0))
+    after = tl.abs(tl.load(y1 + at, mask=inside, other=0.0))
+    # `maximum` of Triton forgets a NaN; the sum of both does not.
+    tolerated = atol + rtol * tl.where(after > before, after, before + 0.0 * after)
+    ratio = error * tl.load(scale + sample) / tolerated
+    ratio = tl.where(inside, ratio, 0.0)
+    tl.store(out + sample * tl.num_programs(0) + part, tl.sum(ratio * ratio))
+
+
+def error_ratio(
+    y0: Tensor,
+    y1: Tensor,
+    weights: list[float],
+    terms: list[Tensor],
+    scale: Tensor,
+    rtol: float,
+    atol: float,
+) -> Tensor:
+    """Root mean square of s Σ_j w_j k_j / (atol + rtol max(|y0|, |y1|)), for each sample."""
+    block = 4 * BLOCK
+    samples = scale.numel()
+    per_sample = y0.numel() // samples
+    parts = triton.cdiv(per_sample, block)
+    sums = torch.empty(samples, parts, dtype=y0.dtype, device=y0.device)
+    _error[(parts, samples)](
+        y0, y1, sums, *_padded(terms), *_padded(weights), scale, per_sample, rtol, atol,
+        COUNT=len(terms), BLOCK=block, num_warps=8,
+    )  # fmt: skip
+    return (sums.sum(1) / per_sample).sqrt()
+
+
 def combine(y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor | None) -> Tensor:
     """y + s Σ_j w_j k_j; `scale` is s for each sample, `[samples]`."""
     out = torch.empty_like(y)

@@ -16,7 +16,8 @@ def record_stats() -> Iterator[list[Stats]]:
             model(x, graph).sum().backward()
         print(stats[0].evaluations, stats[0].backward_evaluations)
 
-    Solves replayed from a CUDA graph or from compiled code are not seen.
+    Solves of fixed steps in a CUDA graph or in compiled code are not seen; of adaptive ones in a
+    captured program the tensors in their stats follow the replays.
     """
     collected: list[Stats] = []
     _listeners.append(collected)

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from graphode.flows.capture import CapturedFlows
 from graphode.flows.control import StepControl
+from graphode.flows.counting import report
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event
 from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
+from graphode.flows.integrate import integrate
 from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.method import Method
 from graphode.flows.problem import (
@@ -86,6 +88,8 @@ class Flow(nn.Module):
                 "adaptive solve decides its steps as it goes and cannot be recorded."
             )
         self.captured = CapturedFlows() if capture else None
+        # Attempts an adaptive solve makes when it is part of a captured program: see `capture`.
+        self.recorded_attempts: int | None = None
         name_masks(self)
 
     def forward(
@@ -143,20 +147,44 @@ class Flow(nn.Module):
         return _layout_of(h, graph)
 
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
-        """A fixed-step solve that never asks the host: what can be compiled and captured."""
+        """A solve that never asks the host: what can be compiled and captured."""
         options = self.options
-        if options.num_steps is None or not isinstance(find_gradient(options.gradient), Backprop):
+        if not isinstance(find_gradient(options.gradient), Backprop):
             raise ValueError(
-                f"Only a flow with `num_steps` and gradient='backprop' can be compiled or "
-                f"captured, but this one has num_steps={options.num_steps} and "
-                f"gradient={options.gradient!r}. Call it in eager mode, or change these."
+                f"Only a flow with gradient='backprop' can be compiled or captured, but this one "
+                f"has gradient={options.gradient!r}. Call it in eager mode, or change it."
             )
         layout = _layout_of(h, graph)
         f = Evaluation(self.field, self._args(graph), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))
+        if options.num_steps is None:
+            return self._attempts(f, h, start, end)
         grid = UniformGrid(start, end, options.num_steps)
         y, _, _ = march(options.method, f, h.to(layout.working_dtype), grid)
         return y.to(layout.dtype)
+
+    def _attempts(self, f: Evaluation, h: Tensor, start: Time, end: Time) -> Tensor:
+        """An adaptive solve of a known number of attempts."""
+        if self.recorded_attempts is None:
+            raise ValueError(
+                "An adaptive flow decides its steps as it goes, so that it can be compiled or "
+                "captured only for a number of attempts that is known: set "
+                "`flow.recorded_attempts` (and look at `record_stats` for samples that needed "
+                "more), give it `num_steps`, or call it in eager mode."
+            )
+        layout = f.layout
+        shape, kind = layout.batch_shape, {"dtype": layout.time_dtype, "device": layout.device}
+        ends = [
+            t.expand(shape) if isinstance(t, Tensor) else torch.full(shape, t, **kind)
+            for t in (start, end)
+        ]
+        # The host's copy of the times is for outputs, of which there are none.
+        host = np.zeros((2, shape.numel()))
+        problem = Problem(f.f, f.args, h, torch.stack(ends, -1), host, layout)
+        settings = self.options.settings(host, keep_steps=False)
+        result = integrate(problem, settings, f, only_final=True, attempts=self.recorded_attempts)
+        report(result.stats)
+        return result.final
 
     def extra_repr(self) -> str:
         """Settings that differ from their defaults are worth showing."""

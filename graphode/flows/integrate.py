@@ -97,8 +97,9 @@ def integrate(
     events: tuple[Event, ...] = (),
     recorder: Recorder | None = None,
     only_final: bool = False,
+    attempts: int | None = None,
 ) -> Result:
-    """Solve `problem` from its start to its last time."""
+    """Solve `problem` from its start to its last time; `attempts` as for `AdaptiveSolve`."""
     y0 = problem.y0.to(problem.layout.working_dtype)
     outputs = None
     if not only_final:
@@ -106,7 +107,7 @@ def integrate(
     if settings.num_steps is not None and not events:
         result = _fixed(problem, settings, f, y0, outputs, recorder)
     else:
-        result = _adaptive(problem, settings, f, y0, outputs, events, recorder)
+        result = _adaptive(problem, settings, f, y0, outputs, events, recorder, attempts)
     result.final = result.final.to(problem.layout.dtype)
     if result.states is not None:
         result.states = result.states.to(problem.layout.dtype)
@@ -148,6 +149,7 @@ def _fixed(
         accepted=moving * len(grid),
         rejected=torch.zeros_like(moving),
         field_calls=f.calls,
+        status=status,
     )
     end_times = problem.per_sample(-1)
     states = outputs.finish(f, y) if outputs is not None else None
@@ -188,6 +190,7 @@ def _adaptive(
     outputs: Outputs | None,
     events: tuple[Event, ...],
     recorder: Recorder | None,
+    attempts: int | None,
 ) -> Result:
     method = settings.method
     t0, t1 = problem.per_sample(0), problem.per_sample(-1)
@@ -221,16 +224,19 @@ def _adaptive(
         events=EventTracker(events, f, t0, y0) if events else None,
         recorder=recorder,
         kept=kept,
+        attempts=attempts,
     )
     loop.evaluations = loop.running.long() * f.calls
     y = loop.run(y0, carry)
-    if settings.raise_on_failure and bool((loop.status > Status.EVENT).any()):
+    may_raise = settings.raise_on_failure and attempts is None
+    if may_raise and bool((loop.status > Status.EVENT).any()):
         raise SolveError(describe_failure(loop.status, loop.t, loop.dt, y, problem.layout))
     stats = Stats(
         evaluations=loop.evaluations,
         accepted=loop.accepted,
         rejected=loop.rejected,
         field_calls=f.calls,
+        status=loop.status,
     )
     records = loop.events.records() if loop.events is not None else ()
     starts = problem.host[0]

@@ -26,12 +26,6 @@ def load_key(prefix, word, index):
 
 
 @triton.jit
-def hashed_position(position):
-    """See `masks.hashed`."""
-    return (splitmix(position.to(tl.uint64)) >> 32).to(tl.uint32)
-
-
-@triton.jit
 def is_kept(hashed, key, threshold):
     """Whether an entry survives; see `masks.keyed_mask`."""
     bits = (hashed + key.to(tl.uint32)) ^ (key >> 32).to(tl.uint32)
@@ -44,16 +38,13 @@ def is_kept(hashed, key, threshold):
 @triton.jit(do_not_specialize=["word", "threshold", "scale"])
 def _drop(
     h, out, positions, prefix, word, threshold, scale, per_key, system, h_stride,
-    HAS_POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(1)
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < per_key
-    if HAS_POSITIONS:
-        hashed = tl.load(positions + entry % system, mask=inside, other=0)
-        hashed = hashed.to(tl.uint32, bitcast=True)
-    else:
-        hashed = hashed_position(entry % system)
+    hashed = tl.load(positions + entry % system, mask=inside, other=0)
+    hashed = hashed.to(tl.uint32, bitcast=True)
     value = tl.load(h + index.to(tl.int64) * h_stride + entry, mask=inside)
     kept = is_kept(hashed, load_key(prefix, word, index), threshold)
     value = tl.where(kept, value * scale, 0.0).to(value.dtype)
@@ -71,17 +62,16 @@ def prefix_and_word(key: MaskKey, device: torch.device) -> tuple[Tensor, int]:
     return prefix.to(device, torch.int64), signed(word)
 
 
-def drop(h: Tensor, prefix: Tensor, word: int, rate: float, positions: Tensor | None) -> Tensor:
+def drop(h: Tensor, prefix: Tensor, word: int, rate: float, positions: Tensor) -> Tensor:
     """h ∘ mask / (1 − rate) for every key.
 
     Shapes:
         - **h:** `[keys, …]`, where `…` ends with the system's shape; may be an expanded view.
         - **prefix:** `[keys]`
-        - **positions:** hashed, of the system's shape; None to count the last two dimensions.
+        - **positions:** hashed, of the system's shape; see `masks.hashed_positions`.
     """
     keys = h.shape[0]
     per_key = h[0].numel()
-    system = h.shape[-2:].numel() if positions is None else positions.numel()
     rest = h if h.stride(0) == 0 and h[0].is_contiguous() else h.contiguous()
     out = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     block = 1024
@@ -89,7 +79,6 @@ def drop(h: Tensor, prefix: Tensor, word: int, rate: float, positions: Tensor | 
         return out
     _drop[(triton.cdiv(per_key, block), keys)](
         rest, out, positions, prefix.contiguous(), word, threshold(rate), 1 / (1 - rate),
-        per_key, system, rest.stride(0) if keys > 1 else 0,
-        HAS_POSITIONS=positions is not None, BLOCK=block,
+        per_key, positions.numel(), rest.stride(0) if keys > 1 else 0, BLOCK=block,
     )  # fmt: skip
     return out

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from graphode.flows.combination import error_ratio, may_combine
 from graphode.flows.evaluation import Evaluation, advance, weighted_sum
-from graphode.flows.layout import Time
+from graphode.flows.layout import SegmentedLayout, Time
 from graphode.flows.method import Carry, Method, Step, blend, hermite
 from graphode.flows.tableaus import Tableau
 
@@ -45,6 +46,13 @@ class RungeKutta(Method):
         tableau, layout = self.tableau, f.layout
         assert tableau.e is not None
         dt = layout.scale(step.dt)
+        used = [(w, k) for w, k in zip(tableau.e, step.stages, strict=False) if w != 0]
+        terms = [k for _, k in used]
+        one_estimate = tableau.e_low is None and not isinstance(layout, SegmentedLayout)
+        if one_estimate and isinstance(dt, Tensor) and may_combine(step.y0, terms, dt):
+            weights = [w for w, _ in used]
+            ratio = error_ratio(step.y0, step.y1, weights, terms, dt, rtol, atol)
+            return ratio.reshape(layout.batch_shape)
         tolerated = torch.maximum(step.y0.abs(), step.y1.abs()).mul_(rtol).add_(atol)
         ratio = layout.rms((weighted_sum(tableau.e, step.stages, 1.0) * dt).div_(tolerated))
         if tableau.e_low is None:

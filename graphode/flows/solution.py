@@ -37,6 +37,7 @@ class Stats:
         field_calls: Calls of the field, each on the whole batch.
         backward_evaluations: Calls of the field during the backward pass (recomputation or
             adjoint); filled in when backward has run.
+        status: How each sample ended, a `Status`; None where it was not asked.
     """
 
     evaluations: Int[Tensor, "*batch"]
@@ -44,6 +45,7 @@ class Stats:
     rejected: Int[Tensor, "*batch"]
     field_calls: int
     backward_evaluations: int = 0
+    status: Int[Tensor, "*batch"] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from graphode.graphs import batch, convert
 from graphode.graphs.normalization import normalized
 from graphode.graphs.pattern import Pattern
-from graphode.graphs.product import sparse_product
+from graphode.graphs.product import product_of_samples
 from graphode.graphs.validation import (
     ArrayLike,
     check_finite,
@@ -94,20 +93,14 @@ class Graph:
     def propagate(
         self, h: Float[Tensor, "*batch nodes channels"]
     ) -> Float[Tensor, "*batch nodes channels"]:
-        """Σ_{j→i} w_ji h_j at every node i, as one sparse product for all leading dimensions.
+        """Σ_{j→i} w_ji h_j at every node i, for all leading dimensions at once.
 
         The weights follow the dtype of `h`; they are as exact as the dtype they were given, or
         normalised, in.
         """
         flat = checked_state(self.flatten(h), self)
         values, values_t = self._operands(h.dtype)
-        if flat.dim() == 2:
-            product = sparse_product(values, values_t, flat, self._pattern.places)
-        else:
-            *lead, nodes, channels = flat.shape
-            columns = flat.movedim(-2, 0).reshape(nodes, math.prod(lead) * channels)
-            product = sparse_product(values, values_t, columns, self._pattern.places)
-            product = product.reshape(nodes, *lead, channels).movedim(0, -2)
+        product = product_of_samples(values, values_t, flat, self._pattern.places)
         return product if flat is h else product.reshape(h.shape)
 
     def flatten(

@@ -27,6 +27,7 @@ CHUNK_ELEMENTS = 1 << 22
 
 # Multiplications below which starting threads costs more than they save (measured).
 SMALL_PRODUCT = 1 << 15
+LARGE_PRODUCT = 1 << 18
 HAS_MKL = torch.backends.mkl.is_available()
 
 # Where Triton kernels serve. Its interpreter runs them on a CPU too, for tests.
@@ -68,11 +69,29 @@ def _heads_kernel() -> Any:
     return heads_kernel
 
 
+def joins_columns(values: Tensor, h: Tensor) -> bool:
+    """Whether samples `[samples, nodes, channels]` are best made columns of one wide product.
+
+    That copies the state twice. Where the product of one sample is large, it costs more than it
+    saves (measured: 16 samples of Cora at 64 channels, 10.5 ms against 2.9 ms on one core), and on
+    a GPU a kernel of our own takes samples as they are.
+    """
+    if has_triton(h):
+        return False
+    return h.device.type != "cpu" or values.numel() * h.shape[-1] < LARGE_PRODUCT
+
+
 @_in_own_dtype
 def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
-    """The sparse product of a CSR matrix and a dense [nodes, columns] matrix."""
+    """The sparse product of a CSR matrix and a dense matrix, `[*samples, nodes, columns]`."""
     if values.numel() == 0 or h.numel() == 0:
         return h.new_zeros(h.shape)
+    if h.dim() == 3:
+        if has_triton(h):
+            from graphode.graphs import batched_kernel
+
+            return batched_kernel.multiply(values, h, crow, col)
+        return torch.stack([multiply(values, sample, crow, col) for sample in h])
     if values.dim() == 2:
         if has_triton(h):
             return _heads_kernel().multiply(values, h, crow, col)
@@ -99,7 +118,12 @@ def _suits_mkl(values: Tensor, h: Tensor) -> bool:
 
 @_in_own_dtype
 def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, heads: int | None = None) -> Tensor:
-    """The entries of a bᵀ at the stored places of a CSR pattern: one inner product an edge."""
+    """The entries of a bᵀ at the stored places of a CSR pattern: one inner product an edge.
+
+    Those of samples `[samples, nodes, columns]` are added up.
+    """
+    if a.dim() == 3:
+        a, b = (x.movedim(0, 1).flatten(1) for x in (a, b))
     if col.numel() == 0 or a.numel() == 0:
         return a.new_zeros(col.shape if heads is None else (*col.shape, heads))
     if heads is not None:

@@ -6,6 +6,7 @@ operators that the tracer does not look into, `torch.func` and forward-mode code
 that know how to be transformed.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.autograd import forward_ad
 
 from graphode.graphs import compiled, transforms
 from graphode.graphs.derivatives import Sparsity, product_gradients, sampled_gradients
-from graphode.graphs.kernels import multiply, sample
+from graphode.graphs.kernels import joins_columns, multiply, sample
 
 
 def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
@@ -27,6 +28,21 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
     if torch.is_grad_enabled() and (h.requires_grad or values.requires_grad):
         return _Product.apply(values, values_t, h, places)  # pyright: ignore[reportReturnType]
     return multiply(values, h, places.crow, places.col)
+
+
+def product_of_samples(
+    values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity
+) -> Tensor:
+    """A h for states `[*samples, nodes, channels]`, as columns of one product or as they are."""
+    *lead, nodes, channels = h.shape
+    if not lead:
+        return sparse_product(values, values_t, h, places)
+    if not joins_columns(values, h):
+        product = sparse_product(values, values_t, h.reshape(-1, nodes, channels), places)
+        return product.reshape(h.shape)
+    columns = h.movedim(-2, 0).reshape(nodes, math.prod(lead) * channels)
+    product = sparse_product(values, values_t, columns, places)
+    return product.reshape(nodes, *lead, channels).movedim(0, -2)
 
 
 def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = None) -> Tensor:

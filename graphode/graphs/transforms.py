@@ -1,7 +1,7 @@
 """The sparse products under `torch.func`: `vmap`, `jvp`, `jacrev` and their like.
 
-A mapped state joins the columns, so that `vmap` still costs one sparse product; mapped weights
-make a block-diagonal matrix.
+Mapped states join the samples or the columns, whichever is cheaper (`kernels.joins_columns`);
+mapped weights make a block-diagonal matrix.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphode.graphs.derivatives import Sparsity, product_gradients, sampled_gradients
-from graphode.graphs.kernels import multiply, sample
+from graphode.graphs.kernels import joins_columns, multiply, sample
 
 
 def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
@@ -63,7 +63,11 @@ class _Product(torch.autograd.Function):
         values, values_t, h, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
         if in_dims[0] is None:
-            columns = h.movedim(in_dims[2], 2)
+            h = h.movedim(in_dims[2], 0)
+            if values.dim() == 1 and (h.dim() == 4 or not joins_columns(values, h)):
+                product = sparse_product(values, values_t, h.flatten(0, -3), places)
+                return product.reshape(h.shape), 0
+            columns = h.movedim(0, -1)
             product = sparse_product(values, values_t, columns.flatten(1), places)
             return product.reshape(columns.shape), 2
         values = _leading(values, in_dims[0], count).flatten(0, 1)

@@ -35,7 +35,7 @@ class FeatureDropout(Dropout):
         if not self.is_active:
             return h
         if may_use_kernels(h.values):
-            return h.with_values(self.drop(h.values, h.hashed_positions, 1))
+            return h.with_values(self.drop(h.values, h.hashed_positions))
         return h.with_values(h.values * self.keep_mask(self.rate, h.hashed_positions, h.values))
 
 

@@ -8,8 +8,10 @@ import torch
 import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.recording import Recording
 from graphode.experiments.selection import Selection
 from graphode.experiments.training import Trainer
+from graphode.flows import flow
 from tests.experiments.karate_runs import Silent, build, objective, train_in, training
 
 
@@ -197,3 +199,28 @@ def test_a_captured_program_is_told_what_solves_cost(tmp_path):
     names = ("plain", "captured")
     first, second = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in names)
     assert first == second
+
+
+def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch):
+    """As on a GPU: a solver makes the recorded number of attempts, and never asks the host."""
+
+    def trained(run_epochs_of):
+        ensemble = Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), range(3))
+        trainer = Trainer(ensemble, objective(), dataclasses.replace(training(), lr=0.3))
+        run_epochs_of(trainer)(6)
+        return trainer
+
+    plain = trained(lambda trainer: trainer.run)
+    recorded = []
+
+    class TooFewAtFirst(Recording):
+        def _record(self, attempts):
+            monkeypatch.setattr(flow, "_traced", lambda h: True)
+            recorded.append(attempts if recorded else 1)
+            super()._record(recorded[-1])
+
+    traced = trained(lambda trainer: TooFewAtFirst(trainer, lambda program: program))
+    assert len(recorded) > 1
+    for name, tensor in plain.state().items():
+        assert tensor.equal(traced.state()[name]), name
+    assert plain.block[..., -3].equal(traced.block[..., -3])  # evaluations, counted as they happen

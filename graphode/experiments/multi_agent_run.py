@@ -1,0 +1,245 @@
+"""A run of the multi-agent experiment from settings to result: systems, members, forecasts."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from graphode.data import Particles, Trajectories, simulate
+from graphode.ensembles import Ensemble
+from graphode.experiments.devices import find_device
+from graphode.experiments.multi_agent import MultiAgent
+from graphode.experiments.particle_metrics import spread
+from graphode.experiments.particle_models import BASELINES, CHANNELS, FLAT, baseline, builder
+from graphode.experiments.particle_rollouts import Advance, errors, forecasts
+from graphode.experiments.particle_transfer import learned_force, transferred
+from graphode.experiments.progress import display
+from graphode.experiments.provenance import provenance
+from graphode.experiments.run_folder import RunFolder, settings_of
+from graphode.experiments.training import Outcome, Training, train
+from graphode.flows import Flow, capture
+
+ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
+HELD_OUT = 20  # every so manieth state of the training half is for validation
+PAIRS_AT_ONCE = 1 << 21  # a message of 32 channels for each is a quarter of a GB
+EXAMPLE = (5, 50)  # the forecasts of the first member that pictures show, beside a free one
+
+
+@dataclasses.dataclass
+class OneStep:
+    """The error of one step, as that of the mean velocity over it: ‖Φ(y_t) − y_{t+dt}‖² / dt².
+
+    The minimiser is that of the plain error, and so, but for its ε, are Adam's steps; the numbers
+    are of the size 1 whatever dt.
+
+    Args:
+        states: The training half, `[members, time, n, 4]`.
+        dt: Between two states.
+        stride: An epoch sees every so manieth state.
+    """
+
+    states: Tensor
+    dt: float
+    stride: int
+    measures: tuple[str, ...] = ("validation_loss",)
+
+    def __post_init__(self) -> None:
+        steps = torch.arange(self.states.shape[1] - 1, device=self.states.device)
+        aside = steps % HELD_OUT == HELD_OUT - 1
+        # In the precision of the states; what is left of a difference is of the size of dt.
+        rates = (self.states[:, 1:] - self.states[:, :-1]) / self.dt
+        inputs, rates = (part.to(torch.get_default_dtype()) for part in (self.states, rates))
+        self.held_out = inputs[:, steps[aside]], rates[:, steps[aside]]
+        self.inputs, self.rates = inputs[:, steps[~aside]], rates[:, steps[~aside]]
+        self.places = torch.arange(self.inputs.shape[1] // self.stride, device=steps.device)
+        self.epoch = torch.zeros((), dtype=torch.int64, device=steps.device)
+
+    def follow(self, epoch: Tensor) -> None:
+        """Whose states differ from epoch to epoch."""
+        self.epoch = epoch
+
+    def loss(self, ensemble: nn.Module) -> Tensor:
+        """Over this epoch's states, `[members]`."""
+        chosen = self.places * self.stride + self.epoch % self.stride
+        return self._error(
+            ensemble, self.inputs.index_select(1, chosen), self.rates.index_select(1, chosen)
+        )
+
+    def measure(self, ensemble: nn.Module) -> dict[str, Tensor]:
+        """Over the states kept aside."""
+        if not self.held_out[0].shape[1]:
+            return {"validation_loss": self._error(ensemble, self.inputs, self.rates)}
+        return {"validation_loss": self._error(ensemble, *self.held_out)}
+
+    def _error(self, ensemble: nn.Module, inputs: Tensor, rates: Tensor) -> Tensor:
+        moved = ensemble(inputs, None, per_member=True)
+        return ((moved - inputs) / self.dt - rates).square().mean((1, 2, 3))
+
+
+@functools.lru_cache(maxsize=8)
+def simulated(system: Particles, seeds: tuple[int, ...]) -> Trajectories:
+    """The systems of all members; models of one table share them."""
+    return simulate(system, seeds)
+
+
+def halves(states: Tensor) -> tuple[Tensor, Tensor]:
+    """Training and test: the last state of the first is the first of the second."""
+    middle = (states.shape[1] - 1) // 2
+    return states[:, : middle + 1], states[:, middle:]
+
+
+def run(config: MultiAgent, console: Console | None = None) -> dict[str, Any]:
+    """Train the members, or go on, or read what was finished; prints and returns the result."""
+    console = console or Console()
+    config = config.resolved()
+    assert config.out is not None
+    folder = RunFolder(config.out, config)
+    result = None if config.fresh else folder.result
+    if result is not None:
+        say(console, f"{line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
+        return result
+    try:
+        result = _made(config, folder, console)
+    except KeyboardInterrupt:
+        say(
+            console,
+            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
+            f"--fresh starts anew.",
+        )
+        raise
+    say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
+    return result
+
+
+def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, Any]:
+    device = find_device(config.device)
+    size = 0
+    if config.model not in BASELINES:
+        size = sum(p.numel() * p.element_size() for p in builder(config)(0).parameters())
+    folder.open(fresh=config.fresh, space=ADAM_TENSORS * size * config.members)
+    states = simulated(config.system, config.system_seeds).states
+    train_half, test_half = halves(states.to(device))
+    if config.model in BASELINES:
+        outcome, advance = Outcome({}, 0.0, None), baseline(config.model, config.dt)
+    else:
+        outcome = _trained(config, folder, console, OneStep(train_half, config.dt, config.stride))
+        advance = advance_of(outcome.ensemble)
+    true = test_half.to(torch.get_default_dtype())
+    found = forecasts(advance, true, config.horizons, oracle=config.oracle)
+    measured = errors(found, true)
+    arrays = {name: values.cpu().numpy() for name, values in measured.items()}
+    arrays |= _examples(config, advance, true)
+    if config.model in BASELINES:  # which have no other: the example that pictures show
+        arrays["whole"] = _first(states)
+    result = {
+        "experiment": "multi-agent",
+        "config": settings_of(config),
+        **provenance(device),
+        "system_seeds": list(config.system_seeds),
+        "members": config.members,
+        "parameters": size // torch.get_default_dtype().itemsize,
+        "label": label(config),
+        "horizons": list(config.horizons),
+        "metrics": {
+            name: [spread(column) for column in values.T] for name, values in measured.items()
+        },
+        "train_loss": outcome.selected.get("validation_loss"),
+        "evaluations": evaluations(config),
+        "seconds": outcome.seconds,
+    }
+    if config.transfer:
+        result["transfer"] = transferred(config, advance, simulated, true.dtype)
+    if config.model == "pair_force":
+        arrays |= learned_force(config, outcome.ensemble)
+    folder.save_arrays(arrays)
+    folder.finish(result)
+    return result
+
+
+def _trained(
+    config: MultiAgent, folder: RunFolder, console: Console, objective: OneStep
+) -> Outcome:
+    device = objective.states.device
+    build = builder(config)
+    training = Training(
+        epochs=config.epochs,
+        lr=config.lr,
+        schedule=config.schedule,
+        log_every=config.log_every,
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+    title = f"{config.model} of {config.n} particles, {config.members} members"
+    with display(console, title, config.epochs) as shown:
+        return train(
+            lambda seeds: Ensemble(build, seeds).to(device),
+            objective,
+            training,
+            config.seeds,
+            folder,
+            shown,
+            capture=functools.partial(capture, device=device) if device.type == "cuda" else None,
+        )
+
+
+def advance_of(ensemble: nn.Module) -> Advance:
+    """One step of every member's own states, as many at once as memory is for."""
+    ensemble.eval()
+
+    def advance(state: Tensor) -> Tensor:
+        members, _, n, _ = state.shape
+        parts = state.split(max(1, PAIRS_AT_ONCE // (members * n**2)), 1)
+        moved = [ensemble(part.contiguous(), None, per_member=True) for part in parts]
+        return moved[0] if len(moved) == 1 else torch.cat(moved, 1)
+
+    return advance
+
+
+def _examples(config: MultiAgent, advance: Advance, true: Tensor) -> dict[str, np.ndarray]:
+    """The test half of the first member: truth, forecasts with restarts, and without any."""
+    horizons = (*(K for K in EXAMPLE if true.shape[1] > K), true.shape[1] - 1)
+    found = forecasts(advance, true, horizons, oracle=config.oracle)
+    arrays = {"true": _first(true)}
+    for K, predicted in found.items():
+        name = "free" if horizons[-1] == K else f"forecast_{K}"
+        arrays[name] = _first(torch.cat([true[:, :1], predicted], 1))
+    return arrays
+
+
+def _first(states: Tensor) -> np.ndarray:
+    return states[0, ..., :CHANNELS].float().cpu().numpy()
+
+
+def evaluations(config: MultiAgent) -> float:
+    """Of the field per step."""
+    if config.model in ("static", *BASELINES):
+        return 0.0
+    flow = Flow(lambda t, h, graph: h, solver=config.solver, num_steps=config.num_steps)
+    return float(flow.solve(torch.zeros(1, 1), None, [0.0, 1.0]).stats.evaluations)
+
+
+def label(config: MultiAgent) -> str:
+    """What a reader must know of the forecasts."""
+    if config.model in (*FLAT, *BASELINES):
+        return "A fed" if config.adjacency else ""
+    return "oracle graph" if config.oracle else "graph of predicted positions"
+
+
+def line(result: dict[str, Any]) -> str:
+    """The result in a few words."""
+    horizons, found = result["horizons"], result["metrics"]
+    shown = [
+        f"K = {K}: MAPE {found['mape'][k]['mean']:.3g} %, RMSE {found['rmse'][k]['mean']:.3g}"
+        for k, K in enumerate(horizons)
+        if K in (horizons[0], horizons[-1])
+    ]
+    name = result["config"]["model"] + (f" ({result['label']})" if result["label"] else "")
+    return f"{name}, {result['members']} members: {'; '.join(shown)}; {result['seconds']:.0f} s"
+
+
+def say(console: Console, text: str) -> None:
+    """Plain lines."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,75 @@
+"""Epochs as a recorded program: a CUDA graph that is replayed, adaptive solvers included.
+
+What the first, unrecorded calls have changed is put back, so that every epoch is a replay, whether
+the run was interrupted or not. An adaptive solver is recorded for as many attempts as any member
+needs; more attempts change nothing, as who has arrived rests. When a member comes to need more,
+the block of epochs is taken back, recorded anew with more attempts, and run again: results never
+depend on how many were recorded.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from graphode.experiments.objective import BatchedObjective
+from graphode.flows import Flow
+
+if TYPE_CHECKING:
+    from graphode.experiments.training import Trainer
+
+CALLS_TO_RECORD = 4  # see `graphode.capture`
+MORE_ATTEMPTS = 2
+
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+class Recording:
+    """Runs blocks of epochs of a trainer.
+
+    Args:
+        trainer: Whose epochs. Where an epoch has many updates, each update is a replay.
+        capture: Makes a program of a function, as `graphode.capture` does.
+    """
+
+    def __init__(self, trainer: "Trainer", capture: Capture) -> None:
+        self.trainer, self.capture = trainer, capture
+        flows = [part for part in trainer.ensemble.modules() if isinstance(part, Flow)]
+        self.adaptive = [flow for flow in flows if flow.options.num_steps is None]
+        costs = trainer.count()
+        if not self.adaptive:
+            # Their solves are not seen in a recorded program, but are always the same.
+            trainer.costs = costs
+        self._record(trainer.attempts)
+
+    def __call__(self, epochs: int) -> None:
+        """So many epochs."""
+        before = self._snapshot() if self.adaptive else {}
+        self._replay(epochs)
+        while self.adaptive and bool(self.trainer.gave_up):
+            self.trainer.load(before)
+            self._record(self.attempts + MORE_ATTEMPTS)
+            self._replay(epochs)
+
+    def _replay(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.epoch()
+
+    def _record(self, attempts: int) -> None:
+        trainer = self.trainer
+        self.attempts = attempts
+        for flow in self.adaptive:
+            flow.recorded_attempts = attempts
+        before = self._snapshot()
+        whole = not isinstance(trainer.objective, BatchedObjective)
+        program = self.capture(trainer.step if whole else trainer.update)
+        for _ in range(CALLS_TO_RECORD):
+            program()
+        trainer.load(before)
+        trainer.gave_up.zero_()
+        trainer.learn = trainer.update if whole else program
+        self.epoch = program if whole else trainer.step
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        # Detached: a copy with a history would keep the streams of the present one.
+        return {name: tensor.detach().clone() for name, tensor in self.trainer.state().items()}

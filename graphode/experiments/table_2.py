@@ -1,0 +1,316 @@
+"""Table 2 of the paper: traffic forecasting from irregular observations.
+
+    graphode reproduce table-2 --dataset pems08 --data-root DATA
+    graphode reproduce table-2 --quick
+
+Every cell is a run with a folder of its own under `out`; the table, its pictures and what it claims
+are made from the folders' files. The paper's numbers are of PeMSD7(M), whatever the data set.
+Beside its models stand two that learn nothing of the kind (persistence, historical average), the
+tuned settings, and the variants with an LSTM and a plain RNN.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from graphode.experiments.tables import Row, rich_table, write
+from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
+from graphode.experiments.traffic_claims import claims
+from graphode.experiments.traffic_presets import Model, Preset
+from graphode.experiments.traffic_run import run as run_traffic
+from graphode.experiments.traffic_run import say
+
+NAMES = {
+    "rmse": "RMSE, mph",
+    "rmse_per_sensor": "RMSE by the printed formula (mean over sensors), mph",
+    "mae": "MAE, mph",
+    "mape": "MAPE, %",
+    "mape_printed": "MAPE by the printed formula, %",
+}
+SHOWN = ("rmse", "mape")  # on the terminal
+KEEPS = (0.3, 0.5, 0.7, 1.0)
+
+# fmt: off
+Cells = tuple[tuple[float, float | None], ...]  # mean and deviation at 30, 50, 70, 100 %
+PAPER: dict[str, dict[str, Cells]] = {
+    "gru": {
+        "mape": ((27.14, 0.45), (27.08, 0.26), (27.24, 0.19), (27.20, None)),
+        "rmse": ((13.25, 0.11), (13.22, 0.07), (13.28, 0.05), (13.29, None)),
+    },
+    "gcgru": {
+        "mape": ((23.60, 0.38), (22.86, 0.22), (21.33, 0.16), (20.92, None)),
+        "rmse": ((11.97, 0.03), (11.78, 0.06), (11.20, 0.04), (10.87, None)),
+    },
+    "gcde_gru": {
+        "mape": ((22.95, 0.37), (21.25, 0.21), (20.94, 0.14), (20.46, None)),
+        "rmse": ((11.67, 0.10), (11.04, 0.05), (10.95, 0.04), (10.766, None)),
+    },
+}
+# fmt: on
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Args:
+        paper: Whether the paper's numbers of this model stand beside ours.
+    """
+
+    name: str
+    model: Model
+    preset: Preset = "tuned"
+    paper: bool = False
+
+
+LINES = (
+    Line("Persistence", "persistence"),
+    Line("Historical average", "historical_average"),
+    Line("GRU, printed", "gru", "printed", paper=True),
+    Line("GCGRU, printed", "gcgru", "printed", paper=True),
+    Line("GCDE-GRU, printed", "gcde_gru", "printed", paper=True),
+    Line("GRU", "gru"),
+    Line("GCGRU", "gcgru"),
+    Line("GCDE-GRU", "gcde_gru"),
+    Line("GCLSTM", "gclstm"),
+    Line("GCDE-LSTM", "gcde_lstm"),
+    Line("GCRNN", "gcrnn"),
+    Line("GCDE-RNN", "gcde_rnn"),
+)
+STGCN_LINES = ("Persistence", "Historical average", "GCGRU", "GCDE-GRU")
+# Within three minutes on two cores, with simulated traffic.
+QUICK: dict[str, Any] = {"hidden": 8, "epochs": 3, "masks": 3, "sensors": 8, "days": 10}
+QUICK_MEMBERS, QUICK_KEEPS = 2, (0.3, 1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table2:
+    """Settings of the table.
+
+    Args:
+        dataset: pems08, pemsd7m, simulated, or file with --speeds and --distances; by default
+            pems08, simulated with --quick.
+        preset: Only lines of printed or of tuned settings; both by default.
+        seeds: Members of each cell; 5, or 2 with --quick.
+        quick: Few members, epochs and masks, narrow models: shows that all runs, not what is
+            reached.
+        device: auto, cpu, cuda, cuda:1 …
+        models: Only these: persistence, historical_average, gru, gcgru, gcde_gru, gclstm,
+            gcde_lstm, gcrnn, gcde_rnn.
+        keeps: Probabilities to keep a timestamp.
+        studies: Also STGCN's protocol, and forecasts at times never seen in training.
+        epochs: Another number of epochs than the presets'.
+        masks: Undersampled versions of the test data; 20, or 3 with --quick.
+        sensors: Of simulated traffic.
+        days: Of simulated traffic.
+        speeds: Table of speeds of --dataset file.
+        distances: Its distances.
+        chunk: Members trained at once; None for as many as fit.
+        capture: Record updates as CUDA graphs where solver and device allow it.
+        data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
+        out: Folder of the table, its pictures and its runs; by default runs/table-2.
+        fresh: Run every cell anew.
+    """
+
+    dataset: Dataset | None = None
+    preset: Literal["printed", "tuned", "both"] = "both"
+    seeds: int | None = None
+    quick: bool = False
+    device: str = "auto"
+    models: tuple[str, ...] = ()
+    keeps: tuple[float, ...] = ()
+    studies: bool = True
+    epochs: int | None = None
+    masks: int | None = None
+    sensors: int | None = None
+    days: int | None = None
+    speeds: Path | None = None
+    distances: Path | None = None
+    chunk: int | None = None
+    capture: bool = True
+    data_root: Path | None = None
+    out: Path | None = None
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        known = list(dict.fromkeys(line.model for line in LINES))
+        for name in self.models:
+            if name not in known:
+                raise ValueError(
+                    f"Unknown model {name!r} in table 2. Choose among: {', '.join(known)}."
+                )
+        if self.seeds is not None and self.seeds < 1:
+            raise ValueError(f"`seeds` must be 1 or more, but is {self.seeds}.")
+        for line in self.lines[:1]:  # what is wrong with the settings is wrong in every cell
+            for keep in self.probabilities:
+                cell_config(self, line, keep, Path())
+
+    @property
+    def lines(self) -> list[Line]:
+        """Those asked for."""
+        return [
+            line
+            for line in LINES
+            if (not self.models or line.model in self.models)
+            and (self.preset in ("both", line.preset) or line.model in BASELINES)
+        ]
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The columns."""
+        return self.keeps or (QUICK_KEEPS if self.quick else KEEPS)
+
+
+def run(config: Table2, console: Console | None = None) -> list[Row]:
+    """Run the cells, print the table, write its files and pictures."""
+    from graphode.experiments import traffic_figures
+
+    console = console or Console()
+    out = config.out or Path("runs") / ("table-2-quick" if config.quick else "table-2")
+    cells = _cells(config, out)
+    rows: list[Row] = []
+    results: dict[tuple[str, str], dict[str, Any]] = {}
+    for number, (line, column, cell) in enumerate(cells, 1):
+        say(console, f"[{number}/{len(cells)}] {line.name}, {column}")
+        result = run_traffic(cell, console)
+        results[line.name, column] = result
+        rows += rows_of(result, line, column, config.quick)
+    rows = [_labelled(row, rows) for row in rows]
+    rows.sort(key=lambda row: [line.name for line in LINES].index(row.model))
+    dataset = cells[0][2].dataset
+    title = f"Table 2, traffic forecasting on {dataset}"
+    if config.quick:
+        title += " – QUICK: few members, epochs and masks"
+    found = claims(results)
+    notes = _notes(dataset, found)
+    write(rows, out, title, notes, costs=False)
+    (out / "claims.json").write_text(json.dumps(found, indent=2) + "\n")
+    for metric in SHOWN:
+        chosen = [row for row in rows if row.metric == NAMES[metric]]
+        console.print(rich_table(chosen, f"{title}: {NAMES[metric]}", costs=False))
+    for note in notes:
+        say(console, note)
+    folders = {key: Path(result["config"]["out"]) for key, result in results.items()}
+    for picture in traffic_figures.draw_all(folders, out):
+        say(console, f"Picture: {picture}")
+    say(console, f"Table: {out / 'table.md'}, table.csv, table.json")
+    return rows
+
+
+def _cells(config: Table2, out: Path) -> list[tuple[Line, str, TrafficForecast]]:
+    """Line, column and run of every cell."""
+    cells = [
+        (line, column_of(keep), cell_config(config, line, keep, out))
+        for line in config.lines
+        for keep in config.probabilities
+    ]
+    if not config.studies:
+        return cells
+    for line in config.lines:
+        if line.name in STGCN_LINES:
+            stgcn = cell_config(config, line, 1.0, out, protocol="stgcn")
+            cells.append((line, "12 in", stgcn))
+        if line.name == "GCDE-GRU":
+            unseen = cell_config(config, line, 0.5, out, protocol="unseen_times")
+            cells.append((line, "unseen times", unseen))
+    return cells
+
+
+def column_of(keep: float) -> str:
+    """The name of a column."""
+    return f"{100 * keep:.0f} %"
+
+
+def cell_config(
+    config: Table2, line: Line, keep: float, out: Path, **changes: Any
+) -> TrafficForecast:
+    """The run that fills a cell."""
+    quick: dict[str, Any] = QUICK if config.quick else {}
+    given = {name: getattr(config, name) for name in ("epochs", "masks", "sensors", "days")}
+    given = {name: value for name, value in given.items() if value is not None}
+    protocol = f"-{changes['protocol']}" if changes else ""
+    name = f"{line.model}-{line.preset}-{round(100 * keep)}{protocol}"
+    return TrafficForecast.of(
+        line.model,
+        config.dataset or ("simulated" if config.quick else "pems08"),
+        line.preset,
+        **{**quick, **given, **changes},
+        keep=keep,
+        members=config.seeds or (QUICK_MEMBERS if config.quick else 5),
+        device=config.device,
+        speeds=config.speeds,
+        distances=config.distances,
+        chunk=config.chunk,
+        capture=config.capture,
+        data_root=config.data_root,
+        out=out / name,
+        fresh=config.fresh,
+    )
+
+
+def rows_of(result: dict[str, Any], line: Line, column: str, quick: bool) -> list[Row]:
+    """Every metric of a cell; of STGCN's protocol at every horizon."""
+    if result["config"]["protocol"] == "unseen_times":
+        return []
+    columns = {f"12 in, {ahead} out": found for ahead, found in result["horizons"].items()}
+    return [
+        Row(
+            model=line.name,
+            column=name,
+            metric=NAMES[metric],
+            mean=value["mean"],
+            std=value["std"],
+            **_paper(line, name, metric),
+            members=result["members"],
+            evaluations=result["evaluations"]["evaluations"],
+            seconds=result["seconds"],
+            epochs=0 if line.model in BASELINES else result["config"]["epochs"],
+            label="quick" if quick else "",
+            folder=str(result["config"]["out"]),
+        )
+        for name, metrics in (columns or {column: result["metrics"]}).items()
+        for metric, value in metrics.items()
+    ]
+
+
+def _paper(line: Line, column: str, metric: str) -> dict[str, float | None]:
+    """The paper's number, where it has one: of which formula, printed or not, it does not show."""
+    kind = {"rmse_per_sensor": "rmse", "mape_printed": "mape"}.get(metric, metric)
+    places = [column_of(keep) for keep in KEEPS]
+    if not line.paper or kind not in PAPER[line.model] or column not in places:
+        return {}
+    mean, std = PAPER[line.model][kind][places.index(column)]
+    return {"paper": mean, "paper_std": std}
+
+
+def _labelled(row: Row, rows: Sequence[Row]) -> Row:
+    """With a word on what a model loses to that learns nothing of the kind."""
+    beaten = [
+        other.model.lower()
+        for other in rows
+        if other.model in ("Persistence", "Historical average")
+        and (other.column, other.metric) == (row.column, row.metric)
+        and None not in (other.mean, row.mean)
+        and other.mean < row.mean  # pyright: ignore[reportOperatorIssue]
+        and row.model not in ("Persistence", "Historical average")
+    ]
+    words = [row.label, *(f"loses to {name}" for name in beaten)]
+    return dataclasses.replace(row, label=", ".join(filter(None, words)))
+
+
+def _notes(dataset: str, found: list[dict[str, Any]]) -> list[str]:
+    notes = [
+        "Mean ± standard deviation over training seeds and masks of the test data. Columns are "
+        "the probability to keep a timestamp; 5 samples in, the next one out. Of each member the "
+        "epoch of lowest validation loss is tested.",
+        "The paper's numbers (below ours) are of PeMSD7(M)"
+        + ("." if dataset == "pemsd7m" else f", not of {dataset}: other roads, other speeds."),
+    ]
+    for claim in found:
+        where = f" {'; '.join(claim['where'])}." if claim["where"] else ""
+        notes.append(f"{'HOLDS' if claim['holds'] else 'FAILS'}: {claim['claim']}.{where}")
+    return notes

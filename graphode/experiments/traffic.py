@@ -1,0 +1,194 @@
+"""Traffic from irregular observations: one cell of the paper's table 2.
+
+    graphode run traffic --dataset simulated
+    graphode run traffic --dataset pems08 --model gcde_gru --keep 0.3 --data-root DATA
+
+Poli et al. (2019), "Graph Neural Ordinary Differential Equations", traffic forecasting. Timestamps
+are kept with a probability, five samples of all sensors come in, the next one is forecast. Each
+member has weights, a training mask and an order of batches of its own, by its seed; its epoch of
+lowest validation loss is tested on the last part of the recording, undersampled anew 20 times.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from graphode.experiments.run_folder import NOT_IDENTITY
+from graphode.experiments.traffic_normalization import Normalization
+from graphode.experiments.traffic_presets import Model, Preset, Schedule, settings
+
+Dataset = Literal["pems08", "pemsd7m", "simulated", "file"]
+Protocol = Literal["next_sample", "stgcn", "unseen_times"]
+RUNS = Path("runs/traffic")
+BASELINES = ("persistence", "historical_average")
+# Seeds of the masks that members are tested on; seeds of members, and of their masks, are below.
+FIRST_TEST_MASK = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrafficForecast:
+    """Settings of one run; `TrafficForecast.of` fills them from a preset.
+
+    Args:
+        model: A line of the table.
+        dataset: pems08, pemsd7m, simulated, or file with --speeds and --distances.
+        preset: Where settings that are not given come from: printed (the paper's text) or tuned.
+        protocol: next_sample (the paper's: 5 samples in, the next one out), stgcn (12 in, 15, 30
+            and 45 minutes out), or unseen_times (trained on every second timestamp, tested on
+            those between).
+        keep: Probability to keep a timestamp.
+        members: How many are trained; member k has the seed `seed` + k.
+        seed: Of the first member: its weights, its training mask and its batches.
+        masks: Undersampled versions of the test data; with keep 1 there is one.
+        hidden: Width of the state.
+        residual: Whether the change since the last observation is predicted.
+        normalization: Speeds are seen as their distance from the mean of all (overall), of the
+            sensor (per_sensor), or of the sensor at the time of day (usual).
+        separate: Whether gates and field tell a sensor from its neighbourhood.
+        time_unit: Intervals in a unit of the flow's time, and of the gaps that are seen.
+        graph: Edges under a percentile of the distances, or with STGCN's Gaussian weights.
+        percentile: Of the distances along the roads.
+        lr: Adam's learning rate.
+        schedule: constant, cosine, or restarts: cosine annealing with warm restarts.
+        period: Epochs between restarts.
+        epochs: How many.
+        batch_size: Windows of an update.
+        solver: Of the flow; any of the library's.
+        rtol: Relative tolerance of adaptive solvers.
+        atol: Absolute tolerance.
+        num_steps: Of fixed-step solvers, from one sample to the next.
+        gradient: backprop, checkpoint, adjoint or checkpoint_adjoint.
+        churn: Share of the sensors that leave and come back in the churn test.
+        sensors: Of simulated traffic.
+        days: Of simulated traffic.
+        speeds: Table of speeds of --dataset file: CSV, npz or parquet, time × sensors.
+        distances: Its distances: CSV, a list (from, to, length) or a matrix.
+        missing: What to do with empty cells of that table: refuse or mask.
+        deterministic: Use deterministic kernels only.
+        device: auto, cpu, cuda, cuda:1 …
+        chunk: Members trained at once; None for as many as fit.
+        capture: Record an update as a CUDA graph where solver and device allow it.
+        log_every: Epochs between two looks at the device.
+        checkpoint_seconds: Between two checkpoints, at least.
+        data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
+        out: The run's folder; by default runs/traffic/MODEL-DATASET-KEEP.
+        fresh: Throw away what an earlier run left in the folder.
+    """
+
+    model: Model
+    dataset: Dataset
+    preset: Preset = dataclasses.field(default="tuned", metadata=NOT_IDENTITY)
+    protocol: Protocol = "next_sample"
+    keep: float
+    members: int = 1
+    seed: int = 0
+    masks: int = 20
+
+    hidden: int
+    residual: bool
+    normalization: Normalization
+    separate: bool
+    time_unit: float
+    graph: Literal["percentile", "gaussian"]
+    percentile: float
+
+    lr: float
+    schedule: Schedule
+    period: int
+    epochs: int
+    batch_size: int
+
+    solver: str
+    rtol: float
+    atol: float
+    num_steps: int | None = None
+    gradient: str = "backprop"
+
+    churn: float = 0.1
+    sensors: int = 20
+    days: int = 10
+    speeds: Path | None = None
+    distances: Path | None = None
+    missing: Literal["refuse", "mask"] = "refuse"
+
+    deterministic: bool = False
+    device: str = "auto"
+    chunk: int | None = None
+    capture: bool = dataclasses.field(default=True, metadata=NOT_IDENTITY)
+    log_every: int = 1
+    checkpoint_seconds: float = dataclasses.field(default=30.0, metadata=NOT_IDENTITY)
+    data_root: Path | None = dataclasses.field(default=None, metadata=NOT_IDENTITY)
+    out: Path | None = dataclasses.field(default=None, metadata=NOT_IDENTITY)
+    fresh: bool = dataclasses.field(default=False, metadata=NOT_IDENTITY)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model = "gcde_gru",
+        dataset: Dataset = "simulated",
+        preset: Preset = "tuned",
+        **changes: Any,
+    ) -> "TrafficForecast":
+        """The settings of a preset, with changes."""
+        found = {"keep": 1.0 if changes.get("protocol") == "stgcn" else 0.3}
+        found |= settings(preset, model)
+        return cls(**{"model": model, "dataset": dataset, "preset": preset, **found, **changes})
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> "TrafficForecast":
+        """The settings that flags of a command line change: those of the preset it names."""
+        peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for flag in ("model", "preset", "protocol"):
+            peek.add_argument(f"--{flag}", default=argparse.SUPPRESS)
+        return cls.of(**vars(peek.parse_known_args(arguments)[0]))
+
+    def __post_init__(self) -> None:
+        for name in ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
+        if not 0 < self.keep <= 1:
+            raise ValueError(
+                f"`keep` must be a probability above 0 and at most 1, but is {self.keep}. 0.3 "
+                "keeps about 30 % of the timestamps."
+            )
+        if self.protocol == "stgcn" and self.keep != 1:
+            raise ValueError(
+                f"STGCN's protocol sees every timestamp, so `keep` must be 1, but is {self.keep}. "
+                "Leave it out, or use --protocol next_sample."
+            )
+        if not self.time_unit > 0:
+            raise ValueError(f"`time_unit` must be positive, but is {self.time_unit}.")
+        if not 0 <= self.churn < 1:
+            raise ValueError(f"`churn` must be a share from 0 to below 1, but is {self.churn}.")
+        if self.dataset == "file" and (self.speeds is None or self.distances is None):
+            raise ValueError(
+                "--dataset file needs --speeds, a table of speeds, and --distances, between its "
+                "sensors: without distances there is no graph."
+            )
+        if not 0 <= self.seed <= FIRST_TEST_MASK - self.members:
+            raise ValueError(
+                f"Seeds must lie from 0 to {FIRST_TEST_MASK - 1}, but are {self.seed} to "
+                f"{self.seed + self.members - 1}. From {FIRST_TEST_MASK} on they are for test data."
+            )
+
+    @property
+    def seeds(self) -> range:
+        """One for each member."""
+        return range(self.seed, self.seed + self.members)
+
+    @property
+    def num_masks(self) -> int:
+        """Undersampled versions of the test data; where nothing is dropped all are the same."""
+        return 1 if self.keep == 1 else self.masks
+
+    def resolved(self) -> "TrafficForecast":
+        """With a device and a folder."""
+        auto = "cuda" if torch.cuda.is_available() else "cpu"
+        name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
+        name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
+        device = auto if self.device == "auto" else self.device
+        return dataclasses.replace(self, device=device, out=self.out or RUNS / name)

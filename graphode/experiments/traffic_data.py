@@ -1,0 +1,188 @@
+"""From settings to what a run sees: the recording, its graph, and windows for each member."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from graphode.data import (
+    STGCN_BANDWIDTH,
+    Standardizer,
+    TrafficSeries,
+    TrafficWindows,
+    keep_mask,
+    load_traffic,
+    read_distances,
+    read_speeds,
+    shortest_paths,
+    simulated_traffic,
+    traffic_graph,
+    traffic_windows,
+)
+from graphode.experiments.traffic import FIRST_TEST_MASK, TrafficForecast
+from graphode.experiments.traffic_normalization import Normalizer
+from graphode.graphs import Graph
+
+STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
+STEPS = 5
+# Ahead of the last sample, in intervals: training knew the even ones only.
+UNSEEN_HORIZONS = (1, 2, 3, 4, 5, 6)
+
+
+def load_series(config: TrafficForecast) -> TrafficSeries:
+    """The recording that the settings name."""
+    if config.dataset == "simulated":
+        return simulated_traffic(config.sensors, config.days)
+    if config.dataset == "file":
+        assert config.speeds is not None
+        assert config.distances is not None
+        for path in (config.speeds, config.distances):
+            if not path.is_file():
+                raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
+        series = read_speeds(config.speeds, missing=config.missing)
+        between = read_distances(config.distances, series.num_sensors)
+        return dataclasses.replace(series, distances=between)
+    return load_traffic(config.dataset, config.data_root)
+
+
+def graph_of(series: TrafficSeries, config: TrafficForecast) -> Graph:
+    """The sensors' graph, not normalised; distances are along the roads."""
+    if series.distances is None:
+        raise ValueError(
+            f"The recording {series.name} has no distances between its sensors, so that there is "
+            "no graph. Give them with --distances."
+        )
+    bandwidth = STGCN_BANDWIDTH if config.dataset == "pemsd7m" else None
+    between = shortest_paths(series.distances)
+    return traffic_graph(between, config.graph, config.percentile, bandwidth)
+
+
+def training_mask(series: TrafficSeries, config: TrafficForecast, seed: int) -> Tensor:
+    """Which timestamps a member sees in training and validation."""
+    return _seen(series, config, keep_mask(series.num_steps, config.keep, seed))
+
+
+def held_out_mask(series: TrafficSeries, config: TrafficForecast, number: int) -> Tensor:
+    """Which timestamps are seen in a repetition of the test, the same ones for every member."""
+    seed = FIRST_TEST_MASK + number
+    return _seen(series, config, keep_mask(series.num_steps, config.keep, seed))
+
+
+def _seen(series: TrafficSeries, config: TrafficForecast, kept: Tensor) -> Tensor:
+    if config.protocol == "unseen_times":
+        return kept & (series.times % 2 == 0)
+    return kept
+
+
+def windows(
+    series: TrafficSeries,
+    config: TrafficForecast,
+    span: range,
+    kept: Tensor,
+    testing: bool = False,
+) -> TrafficWindows:
+    """The windows of a span that the protocol asks for, of speeds as they are."""
+    as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
+    if config.protocol == "stgcn":
+        return traffic_windows(
+            series, span, kept, as_they_are, STGCN_STEPS, STGCN_HORIZONS, within_days=True
+        )
+    ahead = UNSEEN_HORIZONS if testing and config.protocol == "unseen_times" else None
+    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead)
+
+
+def normalized(series: TrafficSeries, normalizer: Normalizer) -> Tensor:
+    """All speeds as a member sees them; 0, the usual one, where nothing was observed."""
+    z = normalizer.standardize(series.speeds, series.times)
+    return z if series.observed is None else torch.where(series.observed, z, 0.0)
+
+
+def num_queries(config: TrafficForecast) -> int:
+    """How many forecasts a training window asks for."""
+    return len(STGCN_HORIZONS) if config.protocol == "stgcn" else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberData:
+    """What each member is trained and selected on, by its own mask.
+
+    Args:
+        seeds: One for each member.
+        normalizers: By each member's training data.
+        train: Each member's windows.
+        val: Likewise.
+    """
+
+    seeds: list[int]
+    normalizers: list[Normalizer]
+    train: list[TrafficWindows]
+    val: list[TrafficWindows]
+
+    @classmethod
+    def of(
+        cls,
+        series: TrafficSeries,
+        config: TrafficForecast,
+        seeds: Sequence[int],
+        device: torch.device,
+    ) -> MemberData:
+        """The masks of these seeds, and what they leave."""
+        masks = [training_mask(series, config, seed) for seed in seeds]
+        fitted = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
+        z = [normalized(series, own).to(device) for own in fitted]
+        train, val = (
+            [
+                dataclasses.replace(windows(series, config, span, kept).to(device), z=own)
+                for kept, own in zip(masks, z, strict=True)
+            ]
+            for span in (series.split.train, series.split.val)
+        )
+        return cls(list(seeds), [own.to(device) for own in fitted], train, val)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemberBatch:
+    """A `TrafficBatch` of each member; every tensor has the members first.
+
+    Gaps and times are in units of the flow's time; `moments` are the query times in intervals.
+    """
+
+    x: Tensor
+    times: Tensor
+    query_times: Tensor
+    moments: Tensor
+    targets: Tensor
+    mask: Tensor | None = None
+    target_mask: Tensor | None = None
+
+    @classmethod
+    def gather(
+        cls, windows: Sequence[TrafficWindows], rows: Tensor, time_unit: float
+    ) -> MemberBatch:
+        """Some windows of each member.
+
+        Args:
+            time_unit: In intervals.
+
+        Shapes:
+            - **rows:** numbers of windows, `[members, batch]`
+        """
+        batches = [own.batch(chosen) for own, chosen in zip(windows, rows, strict=True)]
+        names = ("x", "times", "query_times", "targets", "mask", "target_mask")
+        lists = {name: [getattr(batch, name) for batch in batches] for name in names}
+        present = {name: parts for name, parts in lists.items() if parts[0] is not None}
+        whole = {name: torch.stack(parts) for name, parts in present.items()}
+        whole["moments"] = whole["query_times"]
+        if time_unit != 1:
+            speed, gap, sine = whole["x"].unbind(-1)
+            whole["x"] = torch.stack([speed, gap / time_unit, sine], -1)
+            whole |= {name: whole[name] / time_unit for name in ("times", "query_times")}
+        return cls(**whole)
+
+    def forecast(self, ensemble: nn.Module, graph: Graph) -> Tensor:
+        """What each member says, standardised, `[members, batch, queries, sensors]`."""
+        inputs = (self.x, self.times, graph, self.query_times)
+        return ensemble(*inputs, mask=self.mask, per_member=True)[..., 0]

@@ -1,0 +1,137 @@
+"""The test: the last part of the recording, undersampled anew a number of times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.data import TrafficSeries, TrafficWindows
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_data import held_out_mask, normalized, windows
+from graphode.experiments.traffic_errors import ErrorSums, GroupedSquares
+from graphode.experiments.traffic_forecasters import Forecaster
+from graphode.experiments.traffic_normalization import Normalizer
+from graphode.experiments.traffic_objective import windows_at_once
+
+LONGEST_GAP = 24  # longer ones are counted there
+PARTS_OF_DAY = 48
+SHOWN_SENSORS, SHOWN_DAYS = 3, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Tested:
+    """What the test measured.
+
+    Attributes:
+        metrics: By name, `[members, masks, queries]`.
+        gaps: Squared errors by the time from the last sample to the forecast, over all masks.
+        day: By the half-hour of the day.
+        arrays: Forecasts of the first member for some sensors, to be drawn.
+    """
+
+    metrics: dict[str, Tensor]
+    gaps: GroupedSquares
+    day: GroupedSquares
+    arrays: dict[str, np.ndarray]
+
+
+class HeldOutData:
+    """The windows of every repetition of the test, one after the other.
+
+    Args:
+        series: The recording.
+        config: The settings.
+        normalizers: Of each member.
+        device: Where to compute.
+    """
+
+    def __init__(
+        self,
+        series: TrafficSeries,
+        config: TrafficForecast,
+        normalizers: Sequence[Normalizer],
+        device: torch.device,
+    ) -> None:
+        self.series, self.config, self.device = series, config, device
+        self.normalizers = [own.to(device) for own in normalizers]
+        self.speeds = series.speeds.to(device)
+        self.observed = None if series.observed is None else series.observed.to(device)
+        self.z = [normalized(series, own).to(device) for own in normalizers]
+
+    def of_mask(self, number: int) -> list[TrafficWindows]:
+        """The same windows for each member, who sees the speeds in its own way."""
+        kept, span = held_out_mask(self.series, self.config, number), self.series.split.test
+        first = windows(self.series, self.config, span, kept, testing=True).to(self.device)
+        return [dataclasses.replace(first, z=own) for own in self.z]
+
+    def batches(self, members: Sequence[TrafficWindows]) -> Iterator[Tensor]:
+        """Numbers of windows, many at a time."""
+        each = len(members) * self.series.num_sensors * self.config.hidden
+        size = windows_at_once(each, self.device)
+        yield from torch.arange(len(members[0]), device=self.device).split(size)
+
+    def truth(self, windows: TrafficWindows, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What was measured at the queries, and where anything was."""
+        queries = windows.queries[rows]
+        return self.speeds[queries], None if self.observed is None else self.observed[queries]
+
+
+@torch.no_grad()
+def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
+    """Forecast every window of every mask."""
+    members, device = len(data.normalizers), data.device
+    gaps = GroupedSquares(members, LONGEST_GAP + 1, device)
+    day = GroupedSquares(members, PARTS_OF_DAY, device)
+    measured: list[dict[str, Tensor]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for number in range(data.config.num_masks):
+        windows = data.of_mask(number)
+        own = windows[0]
+        sums = ErrorSums((members, own.queries.shape[1], data.series.num_sensors), device)
+        shown: list[Tensor] = []
+        for rows in data.batches(windows):
+            forecast = forecaster(windows, rows)
+            truth, mask = data.truth(own, rows)
+            sums.add(forecast, truth, mask)
+            when = own.times[own.queries[rows]]
+            gap = (when - own.times[own.inputs[rows, -1:]]).round()
+            share = when % data.series.steps_per_day / data.series.steps_per_day
+            gaps.add(forecast, truth, gap, mask)
+            day.add(forecast, truth, (share * PARTS_OF_DAY).floor(), mask)
+            if number == 0:
+                shown.append(forecast[0, :, 0])
+        measured.append(sums.metrics())
+        if number == 0:
+            arrays = _to_draw(torch.cat(shown), own, data.series)
+    metrics = {name: torch.stack([m[name] for m in measured], 1) for name in measured[0]}
+    return Tested(metrics, gaps, day, arrays)
+
+
+def _to_draw(
+    forecast: Tensor, windows: TrafficWindows, series: TrafficSeries
+) -> dict[str, np.ndarray]:
+    """Forecasts and truth of a lively, a middling and a quiet sensor, for the first days."""
+    span = series.split.train
+    liveliness = torch.where(
+        torch.isfinite(series.speeds[span.start : span.stop]),
+        series.speeds[span.start : span.stop],
+        0.0,
+    ).std(0)
+    places = torch.linspace(series.num_sensors - 1, series.num_sensors // 4, SHOWN_SENSORS)
+    sensors = liveliness.argsort()[places.round().long()]
+    when = windows.times[windows.queries[:, 0]].cpu()
+    test = series.split.test
+    until = series.times[test.start] + SHOWN_DAYS * series.steps_per_day
+    rows = torch.arange(test.start, test.stop)[series.times[test.start : test.stop] < until]
+    chosen = when < until
+    return {
+        "sensors": sensors.numpy(),
+        "forecast_times": when[chosen].numpy(),
+        "forecasts": forecast.cpu()[chosen][:, sensors].float().numpy(),
+        "truth_times": series.times[rows].numpy(),
+        "truths": series.speeds[rows][:, sensors].float().numpy(),
+    }

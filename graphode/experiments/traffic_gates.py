@@ -1,0 +1,72 @@
+"""Gates and a field that tell a sensor from its neighbourhood, for the tuned models of traffic.
+
+    C(h) = [h, Â h] W + b
+
+A graph convolution Â (h W) + b mixes a sensor with its neighbours before anything is learned: with
+five neighbours its own speed is a sixth of what a gate sees. Two weights, one for the sensor and
+one for what surrounds it, are the first two terms of a filter as in Seo et al. (2018), "Structured
+Sequence Modeling with Graph Convolutional Recurrent Networks", and Li et al. (2018), DCRNN.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphode.graphs import Graph
+
+
+class OwnAndNeighbours(nn.Module):
+    """[h, Â h] W + b.
+
+    Weights start uniform on ±1/√(in_channels), as those of `nn.Linear`; b starts at 0.
+
+    Args:
+        in_channels: Width of h.
+        out_channels: Width of the result.
+
+    Shapes:
+        - **h:** `[..., nodes, in_channels]` → `[..., nodes, out_channels]`
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(in_channels)
+        weight = torch.empty(2 * in_channels, out_channels).uniform_(-bound, bound)
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(torch.zeros(out_channels))
+
+    def forward(
+        self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes out_channels"]:
+        """Mix a node's channels with those of its neighbourhood."""
+        return torch.cat([h, graph.propagate(h)], -1) @ self.weight + self.bias
+
+
+class OwnAndNeighboursField(nn.Module):
+    """dh/dt = C² ∘ tanh ∘ C¹ (h), C as above.
+
+    Args:
+        widths: Channels before, between and after the layers.
+
+    Shapes:
+        - **h:** `[..., nodes, channels]`; the velocity has the same shape.
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        pairs = itertools.pairwise(widths)
+        self.layers = nn.ModuleList(OwnAndNeighbours(before, after) for before, after in pairs)
+
+    def forward(
+        self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Graph
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        """The velocity of `h`."""
+        del t  # autonomous
+        first, *others = self.layers
+        h = first(h, graph)
+        for layer in others:
+            h = layer(torch.tanh(h), graph)
+        return h

@@ -1,0 +1,267 @@
+"""A run of traffic forecasting from settings to result: data, members, training, test, folder."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from graphode.data import TrafficSeries
+from graphode.ensembles import Ensemble, members_that_fit
+from graphode.experiments.devices import determinism, find_device
+from graphode.experiments.progress import display
+from graphode.experiments.provenance import provenance
+from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
+from graphode.experiments.traffic import BASELINES, TrafficForecast
+from graphode.experiments.traffic_data import (
+    STGCN_HORIZONS,
+    graph_of,
+    load_series,
+    num_queries,
+    training_mask,
+)
+from graphode.experiments.traffic_evaluation import HeldOutData, Tested, tested
+from graphode.experiments.traffic_forecasters import (
+    Forecaster,
+    HistoricalAverage,
+    MemberForecaster,
+    Persistence,
+)
+from graphode.experiments.traffic_models import FLOWING, builder
+from graphode.experiments.traffic_normalization import Normalizer
+from graphode.experiments.traffic_objective import TrafficTask
+from graphode.experiments.traffic_studies import churn_errors, unseen_errors
+from graphode.experiments.training import COSTS, Outcome, Training, train
+from graphode.flows import capture
+from graphode.flows.methods import find_method, has_error_estimate
+from graphode.graphs import Graph
+
+CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and those of chunks before
+
+
+def run(config: TrafficForecast, console: Console | None = None) -> dict[str, Any]:
+    """Train and test the members, or go on, or read what was finished; prints the result."""
+    console = console or Console()
+    config = config.resolved()
+    assert config.out is not None
+    folder = RunFolder(config.out, config)
+    result = None if config.fresh else folder.result
+    if result is not None:
+        say(console, f"{_line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
+        return result
+    try:
+        with determinism(config.deterministic):
+            result = _finished(config, folder, console)
+    except KeyboardInterrupt:
+        say(
+            console,
+            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
+            f"--fresh starts anew.",
+        )
+        raise
+    say(console, f"{_line(result)}\nResult: {folder.path / 'result.json'}")
+    return result
+
+
+def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
+    device = find_device(config.device)
+    series = load_series(config)
+    roads = graph_of(series, config)
+    graph = roads.normalize("sym").to(device, torch.get_default_dtype())
+    masks = [training_mask(series, config, seed) for seed in config.seeds]
+    normalizers = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
+    data = HeldOutData(series, config, normalizers, device)
+    forecaster: Forecaster
+    outcome, parameters = None, 0
+    if config.model in BASELINES:
+        folder.open(fresh=config.fresh)
+        is_last = config.model == "persistence"
+        forecaster = (
+            Persistence(series, device) if is_last else HistoricalAverage(series, masks, device)
+        )
+    else:
+        build = builder(config, series.num_sensors, num_queries(config))
+        parameters = sum(p.numel() for p in build(0).parameters())
+        outcome = _trained(
+            config, TrafficTask(series, config, graph, device), build, folder, console
+        )
+        ensemble = Ensemble(build, config.seeds).to(device)
+        with torch.no_grad():
+            for name, parameter in ensemble.named_parameters():
+                parameter.copy_(outcome.parameters[name])
+        forecaster = MemberForecaster(ensemble, graph, data.normalizers, config.time_unit)
+    began = time.perf_counter()
+    measured = tested(forecaster, data)
+    result = _result(config, series, roads, outcome, measured, folder)
+    result["parameters"] = parameters
+    result["test_seconds"] = time.perf_counter() - began
+    if config.protocol == "unseen_times":
+        result["unseen_times"] = unseen_errors(forecaster, data)
+    may_churn = config.protocol == "next_sample" and config.model != "gru"
+    if may_churn and isinstance(forecaster, MemberForecaster):
+        result["churn"] = churn_errors(forecaster, roads, data)
+    folder.save_arrays(_arrays(measured, masks, series))
+    folder.finish(result)
+    return result
+
+
+def _trained(
+    config: TrafficForecast,
+    task: TrafficTask,
+    build: Callable[[int], torch.nn.Module],
+    folder: RunFolder,
+    console: Console,
+) -> Outcome:
+    device = task.device
+    size = sum(p.numel() * p.element_size() for p in build(0).parameters())
+    folder.open(fresh=config.fresh, space=CHECKPOINT_TENSORS * size * config.members)
+    chunk = config.chunk
+    if chunk is None:
+        # On a CPU one member after the other is faster: its tensors stay in the cache.
+        fits = 1 if device.type == "cpu" else members_that_fit(build, task.loss, device)
+        chunk = min(config.members, fits)
+    training = Training(
+        epochs=config.epochs,
+        lr=config.lr,
+        schedule=config.schedule,
+        period=config.period,
+        log_every=config.log_every,
+        checkpoint_seconds=config.checkpoint_seconds,
+        keep_selected=True,
+    )
+    title = (
+        f"{config.model} on {config.dataset}, keep {100 * config.keep:.0f} %, "
+        f"{config.members} members"
+    )
+    with display(console, title, config.epochs) as shown:
+        return train(
+            lambda seeds: Ensemble(build, seeds).to(device),
+            task,
+            training,
+            config.seeds,
+            folder,
+            shown,
+            chunk=chunk,
+            capture=_capture(config, device),
+        )
+
+
+def _capture(
+    config: TrafficForecast, device: torch.device
+) -> Callable[[Callable[[], None]], Callable[[], None]] | None:
+    """How an update is recorded; None where it cannot be: an adaptive solver asks the host."""
+    adaptive = has_error_estimate(find_method(config.solver, config.rtol, config.atol))
+    flows = config.model in FLOWING
+    if not config.capture or device.type != "cuda" or config.gradient != "backprop":
+        return None
+    if flows and adaptive and config.num_steps is None:
+        return None
+    return functools.partial(capture, device=device)
+
+
+def _result(
+    config: TrafficForecast,
+    series: TrafficSeries,
+    roads: Graph,
+    outcome: Outcome | None,
+    measured: Tested,
+    folder: RunFolder,
+) -> dict[str, Any]:
+    selected = {} if outcome is None else outcome.selected
+    epochs = selected.get("epoch", [0] * config.members)
+    kept = [k for k, epoch in enumerate(epochs) if epoch >= 0]
+    device = torch.device(config.device)
+    rows = [] if outcome is None else read_metrics(folder.path)
+    weights = [row["members"] for row in rows]
+    return {
+        "experiment": "traffic",
+        "config": settings_of(config),
+        **provenance(device),
+        "data": {
+            "name": series.name,
+            "sensors": series.num_sensors,
+            "steps": series.num_steps,
+            "edges": roads.num_edges,
+            "checksums": dict(series.checksums),
+        },
+        "members": len(kept),
+        "failed_seeds": [config.seeds[k] for k in range(config.members) if k not in kept],
+        # In the unit of the speeds, or per cent; over members and masks.
+        "metrics": {name: _spread(values[kept]) for name, values in measured.metrics.items()},
+        "horizons": _horizons(config, measured, kept),
+        "selected": selected,
+        "test": {name: values[..., 0].tolist() for name, values in measured.metrics.items()},
+        "evaluations": {
+            name: statistics.fmean([row[name] for row in rows], weights) if rows else 0.0
+            for name in COSTS
+        },
+        "seconds": 0.0 if outcome is None else outcome.seconds,
+        "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
+    }
+
+
+def _horizons(config: TrafficForecast, measured: Tested, kept: list[int]) -> dict[str, Any]:
+    """Errors at each of STGCN's horizons."""
+    if config.protocol != "stgcn":
+        return {}
+    return {
+        f"{5 * ahead} min": {
+            name: _spread(values[kept][..., k : k + 1]) for name, values in measured.metrics.items()
+        }
+        for k, ahead in enumerate(STGCN_HORIZONS)
+    }
+
+
+def _spread(values: Tensor) -> dict[str, float | None]:
+    """Mean and standard deviation over members and masks of `[members, masks, queries]`."""
+    if not len(values):
+        return dict.fromkeys(("mean", "std", "std_over_masks", "std_over_members"))
+    values = values.double().mean(-1)
+    return {
+        "mean": values.mean().item(),
+        "std": values.std(correction=0).item(),
+        "std_over_masks": values.mean(0).std(correction=0).item(),
+        "std_over_members": values.mean(1).std(correction=0).item(),
+    }
+
+
+def _arrays(measured: Tested, masks: list[Tensor], series: TrafficSeries) -> dict[str, np.ndarray]:
+    span = series.split.train
+    first = series.times[span.start : span.stop][masks[0][span.start : span.stop]]
+    return {
+        "gap_squares": measured.gaps.squares.cpu().numpy(),
+        "gap_counts": measured.gaps.counts.cpu().numpy(),
+        "day_squares": measured.day.squares.cpu().numpy(),
+        "day_counts": measured.day.counts.cpu().numpy(),
+        "training_gaps": first.diff().numpy(),
+        **measured.arrays,
+    }
+
+
+def _line(result: dict[str, Any]) -> str:
+    config, metrics = result["config"], result["metrics"]
+    name = f"{config['model']} on {config['dataset']}, keep {100 * config['keep']:.0f} %"
+    if not result["members"]:
+        return f"{name}: no member had a finite validation loss. Lower --lr."
+    rmse, mape = metrics["rmse"], metrics["mape"]
+    words = [
+        f"{name}: test RMSE {rmse['mean']:.3f} ± {rmse['std']:.3f} mph, MAPE {mape['mean']:.2f} % "
+        f"over {result['members']} members"
+    ]
+    if result["failed_seeds"]:
+        words.append(f"{len(result['failed_seeds'])} members failed and are left out")
+    if evaluations := result["evaluations"]["evaluations"]:
+        words.append(f"{evaluations:.4g} evaluations per solve")
+    return ", ".join([*words, f"{result['seconds']:.0f} s"])
+
+
+def say(console: Console, text: str) -> None:
+    """Plain words, whatever brackets they hold."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

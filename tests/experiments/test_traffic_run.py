@@ -1,0 +1,398 @@
+"""A run of traffic forecasting from settings to result, and the command line around it."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from graphode import cli
+from graphode.data import simulated_traffic
+from graphode.ensembles import Ensemble
+from graphode.experiments import progress, traffic_run
+from graphode.experiments.run_folder import read_metrics
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_data import (
+    MemberData,
+    graph_of,
+    held_out_mask,
+    load_series,
+    training_mask,
+)
+from graphode.experiments.traffic_evaluation import HeldOutData
+from graphode.experiments.traffic_forecasters import MemberForecaster, Persistence
+from graphode.experiments.traffic_models import builder, last_observed
+from graphode.experiments.traffic_normalization import Normalizer
+from graphode.experiments.traffic_objective import TrafficObjective, TrafficTask
+from graphode.experiments.traffic_run import run
+from graphode.experiments.training import Trainer, Training
+
+CPU = torch.device("cpu")
+SMALL = {"sensors": 5, "days": 4, "hidden": 4, "epochs": 2, "masks": 2, "device": "cpu"}
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def small(model="gcde_gru", preset="tuned", **changes) -> TrafficForecast:
+    return TrafficForecast.of(model, "simulated", preset, **{**SMALL, **changes})
+
+
+def task(config: TrafficForecast) -> TrafficTask:
+    series = load_series(config)
+    graph = graph_of(series, config).normalize("sym").to(CPU, torch.get_default_dtype())
+    return TrafficTask(series, config, graph, CPU)
+
+
+@pytest.mark.parametrize(
+    ("model", "preset"),
+    [
+        ("gcde_gru", "tuned"),
+        ("gcde_gru", "printed"),
+        ("gcgru", "tuned"),
+        ("gcgru", "printed"),
+        ("gru", "tuned"),
+        ("gru", "printed"),
+        ("gcde_lstm", "tuned"),
+        ("gclstm", "tuned"),
+        ("gcde_rnn", "tuned"),
+        ("gcrnn", "tuned"),
+        ("persistence", "tuned"),
+        ("historical_average", "tuned"),
+    ],
+)
+def test_every_model_runs(tmp_path, model, preset, without_type_checks):
+    config = small(model, preset, epochs=1, days=3, keep=0.5, members=2, out=tmp_path)
+    result = run(config, plain())
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["members"] == 2
+    tests = np.array(result["test"]["rmse"])
+    assert tests.shape == (2, 2)  # members, masks
+    assert result["metrics"]["rmse"]["mean"] == pytest.approx(tests.mean())
+    assert result["metrics"]["rmse"]["std"] == pytest.approx(tests.std())
+    assert 0 < result["metrics"]["rmse"]["mean"] < 60
+    assert ("churn" in result) == (model not in ("gru", "persistence", "historical_average"))
+    evaluations = result["evaluations"]["evaluations"]
+    assert evaluations == 4 if "gcde" in model and preset == "tuned" else evaluations >= 0
+    with np.load(tmp_path / "arrays.npz") as arrays:
+        total = arrays["gap_squares"].sum(1) / arrays["gap_counts"].sum(1)
+        assert arrays["day_squares"].sum() == pytest.approx(arrays["gap_squares"].sum())
+        # By gap, over all masks; masks have nearly as many windows each.
+        assert np.sqrt(total).mean() == pytest.approx(tests.mean(), rel=0.05)
+
+
+def test_members_have_masks_orders_and_weights_of_their_own_and_are_their_lone_runs(
+    tmp_path, without_type_checks
+):
+    changes = {"keep": 0.5, "days": 3}
+    together = run(small(members=3, chunk=3, out=tmp_path / "all", **changes), plain())
+    for place in range(3):
+        lone = run(small(seed=place, out=tmp_path / str(place), **changes), plain())
+        for name, values in lone["test"].items():
+            assert values[0] == pytest.approx(together["test"][name][place], rel=1e-6), name
+        assert lone["selected"]["epoch"][0] == together["selected"]["epoch"][place]
+    assert len({tuple(row) for row in together["test"]["rmse"]}) == 3
+
+
+class CutDisplay(progress.PlainDisplay):
+    """Stops the run, as Ctrl-C does, when an epoch is over."""
+
+    at = 3
+
+    def update(self, row):
+        super().update(row)
+        if row["epoch"] + 1 == self.at:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, monkeypatch, without_type_checks):
+    changes = {"epochs": 5, "days": 3, "checkpoint_seconds": 0.0, "members": 2}
+    whole = run(small("gcgru", out=tmp_path / "whole", **changes), plain())
+    monkeypatch.setattr(traffic_run, "display", CutDisplay)
+    console = plain()
+    with pytest.raises(KeyboardInterrupt):
+        run(small("gcgru", out=tmp_path / "cut", **changes), console)
+    assert "goes on from its last checkpoint" in console.file.getvalue()  # pyright: ignore
+    monkeypatch.undo()
+    assert len(read_metrics(tmp_path / "cut")) == 3
+    resumed = run(small("gcgru", out=tmp_path / "cut", **changes), plain())
+    assert resumed["test"] == whole["test"]
+    assert resumed["selected"] == whole["selected"]
+    assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")
+
+
+def test_the_selected_epoch_is_what_is_tested(tmp_path, without_type_checks):
+    wild = {"epochs": 6, "lr": 0.1, "days": 3, "schedule": "constant"}
+    whole = run(small("gcgru", **wild, out=tmp_path / "whole"), plain())
+    rows = read_metrics(tmp_path / "whole")
+    best = min(rows, key=lambda row: row["validation_loss"])["epoch"]
+    assert whole["selected"]["epoch"] == [best]
+    assert best < 5
+    wild["epochs"] = best + 1
+    assert run(small("gcgru", **wild, out=tmp_path / "cut"), plain())["test"] == whole["test"]
+
+
+def test_an_epoch_of_batches_is_a_plain_loop_with_warm_restarts():
+    """The trainer against torch's Adam and its cosine annealing, batch by batch."""
+    config = small("gcgru", keep=0.5, days=3, schedule="restarts", period=2, batch_size=40)
+    made = task(config)
+    objective = made.for_members([7])
+    build = builder(config, 5, 1)
+    training = Training(epochs=3, lr=0.01, schedule="restarts", period=2, log_every=3)
+    trainer = Trainer(Ensemble(build, [7]), objective, training)
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = build(7)
+    own = made.for_members([7])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2)
+    losses = []
+    assert objective.num_batches > 1
+    for epoch in range(3):
+        trainer.step()
+        total = 0.0
+        for number in range(own.num_batches):
+            own.turn(epoch, number)
+            schedule.step(epoch + number / own.num_batches)
+            batch = own.data.train[0].batch(own.rows[0])
+            x = batch.x / torch.tensor([1.0, config.time_unit, 1.0])
+            times, queries = batch.times / config.time_unit, batch.query_times / config.time_unit
+            optimizer.zero_grad()
+            loss = (model(x, times, made.graph, queries)[..., 0] - batch.targets).square().mean()
+            loss.backward()
+            optimizer.step()
+            total += loss.item() / own.num_batches
+        losses.append(total)
+    named = dict(zip(trainer.metrics, trainer.read(0, 3)[:, 0].unbind(-1), strict=True))
+    assert named["train_loss"].tolist() == pytest.approx(losses, rel=1e-9)
+
+
+def test_every_window_comes_once_an_epoch_and_in_another_order_the_next():
+    objective = task(small("gcgru", keep=0.5, batch_size=16)).for_members([0, 1])
+    seen = []
+    for epoch in (0, 1):
+        rows = []
+        for batch in range(objective.num_batches):
+            objective.turn(epoch, batch)
+            rows.append(objective.rows.clone())
+        seen.append(torch.cat(rows, 1))
+    for member, own in enumerate(objective.data.train):
+        chosen = seen[0][member]
+        count = min(len(own), len(chosen))
+        assert len(chosen[:count].unique()) == count
+        assert not seen[0][member].equal(seen[1][member])
+    assert not seen[0][0].equal(seen[0][1])
+
+
+def forecaster_of(config: TrafficForecast, series=None):
+    made = task(config)
+    series = made.series if series is None else series
+    masks = [training_mask(made.series, config, seed) for seed in config.seeds]
+    fitted = [Normalizer.fit(made.series, kept, config.normalization) for kept in masks]
+    ensemble = Ensemble(builder(config, series.num_sensors, 1), config.seeds)
+    for parameter in ensemble.parameters():  # also the head that starts at zero
+        parameter.data += 0.1 * torch.randn(
+            parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())
+        )
+    data = HeldOutData(series, config, fitted, CPU)
+    return MemberForecaster(ensemble, made.graph, data.normalizers, config.time_unit), data
+
+
+@pytest.mark.parametrize("model", ["gcde_gru", "gcgru", "gru"])
+@torch.no_grad()
+def test_nothing_after_the_last_input_reaches_a_forecast(model):
+    config = small(model, keep=0.4, days=3)
+    series = simulated_traffic(5, 3)
+    forecaster, data = forecaster_of(config)
+    windows = data.of_mask(0)
+    row = torch.tensor([7])
+    before = forecaster(windows, row)
+    future = int(windows[0].inputs[7, -1]) + 1
+    changed = series.speeds.clone()
+    changed[future:] = 1 + 50 * torch.rand(changed[future:].shape)
+    others, moved = forecaster_of(config, dataclasses.replace(series, speeds=changed))
+    assert others(moved.of_mask(0), row).equal(before)
+    past = series.speeds.clone()
+    past[future - 1] += 5.0
+    others, moved = forecaster_of(config, dataclasses.replace(series, speeds=past))
+    assert not others(moved.of_mask(0), row).equal(before)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("model", ["gcde_gru", "gcgru", "gru", "gcde_lstm"])
+def test_tuned_members_start_at_persistence(model):
+    config = small(model, normalization="overall")
+    made = task(config)
+    data = MemberData.of(made.series, config, [0], CPU)
+    tests = HeldOutData(made.series, config, data.normalizers, CPU)
+    ensemble = Ensemble(builder(config, 5, 1), [0])
+    forecaster = MemberForecaster(ensemble, made.graph, tests.normalizers, config.time_unit)
+    windows, rows = tests.of_mask(0), torch.arange(9)
+    expected = Persistence(made.series, CPU)(windows, rows)
+    torch.testing.assert_close(forecaster(windows, rows), expected)
+
+
+def test_the_last_observation_is_found_under_a_mask():
+    x = torch.arange(12.0).reshape(1, 4, 3, 1)
+    mask = torch.ones(1, 4, 3, dtype=torch.bool)
+    mask[0, 3, 0] = mask[0, 2:, 1] = False
+    mask[0, :, 2] = False
+    assert last_observed(x, mask).flatten().tolist() == [6.0, 4.0, 0.0]
+    assert last_observed(x, None).flatten().tolist() == [9.0, 10.0, 11.0]
+
+
+def test_masks_of_tests_are_independent_of_those_of_training():
+    config = small(days=10, keep=0.3)
+    series = load_series(config)
+    tests = torch.stack([held_out_mask(series, config, k) for k in range(20)])
+    trains = torch.stack([training_mask(series, config, seed) for seed in range(20)])
+    # Independent masks agree in 0.3² + 0.7² of the timestamps.
+    agree = (tests[:, None] == trains[None]).double().mean(-1)
+    assert (agree - 0.58).abs().max() < 0.05
+    assert held_out_mask(series, config, 3).equal(
+        held_out_mask(series, dataclasses.replace(config, seed=9), 3)
+    )
+
+
+def test_unseen_times_are_not_in_the_training_data():
+    config = small(protocol="unseen_times", keep=0.8, days=4)
+    series = load_series(config)
+    data = MemberData.of(series, config, [0], CPU)
+    for windows in (*data.train, *data.val):
+        assert (windows.times[windows.inputs] % 2 == 0).all()
+        assert (windows.times[windows.queries] % 2 == 0).all()
+    tests = HeldOutData(series, config, data.normalizers, CPU).of_mask(0)[0]
+    ahead = tests.times[tests.queries] - tests.times[tests.inputs[:, -1:]]
+    assert (ahead == torch.arange(1.0, 7.0)).all()
+
+
+@pytest.mark.parametrize("model", ["gcde_gru", "gcgru", "persistence"])
+def test_forecasts_at_unseen_times_are_compared(tmp_path, model, without_type_checks):
+    config = small(model, protocol="unseen_times", keep=0.8, epochs=1, out=tmp_path)
+    found = run(config, plain())["unseen_times"]
+    assert set(found) == {"forecast", "interpolated", "persistence"}
+    assert list(found["interpolated"]) == ["1", "3", "5"]
+    assert found["persistence"]["1"]["mean"] < found["persistence"]["6"]["mean"]
+    if model == "persistence":
+        for ahead, value in found["interpolated"].items():
+            assert value["mean"] == pytest.approx(found["forecast"][ahead]["mean"])
+
+
+@pytest.mark.parametrize("model", ["gcde_gru", "gcgru", "gru", "historical_average"])
+def test_stgcns_protocol_has_three_horizons(tmp_path, model, without_type_checks):
+    changes = {"epochs": 1, "days": 5, "batch_size": 256, "churn": 0.4}
+    config = small(model, protocol="stgcn", **changes, out=tmp_path)
+    assert config.keep == 1
+    result = run(config, plain())
+    assert list(result["horizons"]) == ["15 min", "30 min", "45 min"]
+    means = [found["rmse"]["mean"] for found in result["horizons"].values()]
+    assert np.mean(means) == pytest.approx(result["metrics"]["rmse"]["mean"])
+    assert np.array(result["test"]["rmse"]).shape == (1, 1)
+
+
+def test_when_nobody_is_a_neighbour_of_the_leaving_their_leaving_changes_nothing(
+    tmp_path, without_type_checks
+):
+    config = small("gcgru", percentile=0.0, keep=0.5, churn=0.4, epochs=1, out=tmp_path)
+    found = run(config, plain())["churn"]
+    assert found["leaving"] == 2
+    assert found["rmse"] == pytest.approx(found["rmse_without_churn"], rel=1e-6)
+
+
+def test_where_neighbours_leave_the_error_changes(tmp_path, without_type_checks):
+    config = small("gcde_gru", percentile=80.0, keep=0.5, churn=0.4, epochs=1, out=tmp_path)
+    found = run(config, plain())["churn"]
+    assert found["rmse"] != pytest.approx(found["rmse_without_churn"], rel=1e-6)
+    assert abs(found["rise_percent"]["mean"]) < 50
+
+
+def test_a_table_of_ones_own_is_forecast(tmp_path, without_type_checks):
+    series = simulated_traffic(4, 3)
+    assert series.distances is not None
+    table = series.speeds.numpy().copy()
+    table[5, 1] = np.nan
+    np.savetxt(tmp_path / "speeds.csv", table, delimiter=",", fmt="%.3f")
+    np.savetxt(tmp_path / "distances.csv", series.distances.numpy(), delimiter=",")
+    changes = {
+        "speeds": tmp_path / "speeds.csv",
+        "distances": tmp_path / "distances.csv",
+        "missing": "mask",
+        **SMALL,
+    }
+    for model in ("gcde_gru", "gru"):
+        config = TrafficForecast.of(model, "file", **changes, out=tmp_path / model)
+        assert run(config, plain())["data"]["sensors"] == 4
+    with pytest.raises(ValueError, match=r"step 5, sensor 1"):
+        load_series(dataclasses.replace(config, missing="refuse"))
+
+
+def test_the_printed_settings_are_the_papers():
+    paper = TrafficForecast.of("gcde_gru", "pemsd7m", "printed")
+    assert (paper.hidden, paper.percentile, paper.solver) == (46, 40, "dopri5")
+    assert (paper.lr, paper.schedule, paper.period, paper.epochs) == (1e-2, "restarts", 10, 40)
+    assert (paper.residual, paper.normalization, paper.time_unit) == (False, "overall", 1)
+    assert TrafficForecast.of("gru", "pemsd7m", "printed").hidden == 50
+    model = builder(paper, 228, 1)(0)
+    assert type(model).__name__ == "GCDEGRU"
+    tuned = TrafficForecast.of("gcde_gru")
+    assert (tuned.residual, tuned.normalization, tuned.schedule) == (True, "usual", "cosine")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--keep", "0"], "`keep` must be a probability above 0 and at most 1, but is 0.0"),
+        (["--keep", "1.5"], "`keep` must be a probability above 0 and at most 1, but is 1.5"),
+        (["--dataset", "metr_la"], "metr_la"),
+        (["--model", "transformer"], "Unknown model 'transformer'"),
+        (["--preset", "authors"], "Unknown preset 'authors'"),
+        (["--dataset", "file", "--speeds", "a.csv"], "without distances there is no graph"),
+        (["--dataset", "file", "--speeds", "a.csv", "--distances", "b.csv"], "no file a.csv"),
+        (["--protocol", "stgcn", "--keep", "0.5"], "`keep` must be 1"),
+        (["--members", "0"], "`members` must be 1 or more"),
+        (["--seed", "-1"], "Seeds must lie from 0"),
+        (["--churn", "1"], "`churn` must be a share"),
+        (["--time-unit", "0"], "`time_unit` must be positive"),
+        (["--device", "cuda:99"], "There is no device 'cuda:99'"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path, capsys, flags, message, without_type_checks):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "traffic", "--out", str(tmp_path), *flags])
+    captured = capsys.readouterr()
+    assert message in " ".join((captured.err + captured.out).replace("│", " ").split())
+
+
+def test_a_keep_that_leaves_no_window_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no window fits"):
+        run(small("gcgru", keep=0.001, out=tmp_path), plain())
+
+
+def test_the_command_line_runs_and_goes_on(tmp_path, capsys, without_type_checks):
+    flags = ["--model", "gcgru", "--sensors", "5", "--days", "3", "--hidden", "4", "--epochs", "1"]
+    flags += ["--masks", "2", "--device", "cpu", "--out", str(tmp_path)]
+    cli.main(["run", "traffic", *flags])
+    assert "test RMSE" in capsys.readouterr().out
+    cli.main(["run", "traffic", *flags])
+    assert "finished before" in capsys.readouterr().out
+
+
+def test_objectives_of_members_do_not_depend_on_who_is_beside_them():
+    config = small("gcgru", keep=0.5)
+    made = task(config)
+    both, second = made.for_members([3, 4]), made.for_members([4])
+    assert isinstance(both, TrafficObjective)
+    assert both.num_batches == second.num_batches
+    for epoch in range(2):
+        both.turn(epoch, 0)
+        second.turn(epoch, 0)
+        assert both.rows[1].equal(second.rows[0])
+    ensemble = Ensemble(builder(config, 5, 1), [3, 4])
+    lone = Ensemble(builder(config, 5, 1), [4])
+    torch.testing.assert_close(both.loss(ensemble)[1], second.loss(lone)[0])
+    for name, values in both.measure(ensemble).items():
+        torch.testing.assert_close(values[1], second.measure(lone)[name][0])
