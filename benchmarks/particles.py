@@ -9,7 +9,9 @@ change of any state when the tolerance is halved and when the solver is another.
 slope of its cost. *Training* and *rollout*: a step of one-step training (forward, loss, backward,
 Adam) and a forecast of 50 steps, graphs rebuilt from the state, of GDE and Neural ODE for ten seeds
 at once, against the same networks of `GCNConv` or `nn.Linear` in `torchdiffeq.odeint`, one seed at
-a time; ratios are per seed: rival's time × 10 / our time. The last line is one JSON object.
+a time; ratios are per seed: rival's time × 10 / our time. Ours as it is (eager), as a recorded list
+of operations, and compiled. A training step has 30 states of each seed, a rollout one. The last
+line is one JSON object.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import matplotlib
 import numpy as np
@@ -33,16 +35,18 @@ from graphode.data import Particles, simulate
 from graphode.data.particle_forces import NearPairs
 from graphode.ensembles import Ensemble
 from graphode.experiments.multi_agent import MultiAgent
-from graphode.experiments.multi_agent_run import OneStep, halves
+from graphode.experiments.multi_agent_run import OneStep, advance_of, halves
 from graphode.experiments.particle_models import builder
+from graphode.experiments.recorded_loss import Program, record
 from graphode.experiments.training import Trainer, Training
-from graphode.flows import Flow, solve
+from graphode.flows import solve
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 PARTS = ("simulation", "scaling", "training", "rollout")
-SEEDS, STARTS, STEPS = 10, 25, 50
+SEEDS, STEPS = 10, 50
+STRIDE = 40  # every so manieth state of the training half: 30 states a step
 NUMBERS = (10, 30, 100, 300, 1000, 3000, 10_000)
 
 
@@ -135,32 +139,49 @@ class RivalNeuralODE(nn.Module):
 RIVALS: dict[str, Callable[[], nn.Module]] = {"gde": RivalGDE, "neural_ode": RivalNeuralODE}
 
 
-def _pairs(of: str) -> dict[str, Any]:
-    """Ours and the rival's milliseconds of training or rollout, and the ratio per seed."""
-    states = simulate(Particles(), range(SEEDS)).states
-    train, test = halves(states)
+def _against(of: str) -> dict[str, Any]:
+    """Milliseconds of training or rollout, ours for all seeds, and ratios per seed."""
+    train, test = halves(simulate(Particles(), range(SEEDS)).states)
     found: dict[str, Any] = {}
     for model, make in RIVALS.items():
-        config = MultiAgent.of(model, device="cpu")
-        ensemble = Ensemble(builder(config), config.seeds)
+        config = MultiAgent.of(model, device="cpu", stride=STRIDE)
+        starts = test[:, :1].float()
         if of == "training":
-            ours = Trainer(
-                ensemble, OneStep(train, config.dt, config.stride), Training(epochs=1, lr=0.01)
-            ).update
-            theirs = _rival_step(make(), train[0], config)
+            runs = {program: _our_step(train, config, program) for program in get_args(Program)}
+            runs["rival"] = _rival_step(make(), train[0], config)
         else:
-            # Every 50th state of the test half is a start.
-            starts = test[:, : STARTS * STEPS : STEPS].float()
-            ours = _our_rollout(ensemble, starts, config.dt)
-            theirs = _rival_rollout(make(), starts[0], config.dt)
-        times = side_by_side({"ours": ours, "rival": theirs}, "cpu", repeats=9)
+            runs = {program: _our_rollout(starts, config, program) for program in get_args(Program)}
+            runs["rival"] = _rival_rollout(make(), starts[0], config.dt)
+        times = side_by_side(runs, "cpu", repeats=15)
+        rival = times.pop("rival")
         found[model] = {
             "seeds": SEEDS,
-            "ours_milliseconds_all_seeds": times["ours"],
-            "rival_milliseconds_one_seed": times["rival"],
-            "ratio_per_seed": SEEDS * times["rival"] / times["ours"],
+            "milliseconds_all_seeds": times,
+            "rival_milliseconds_one_seed": rival,
+            "ratio_per_seed": {name: SEEDS * rival / ours for name, ours in times.items()},
         }
     return found
+
+
+def _our_step(train: Tensor, config: MultiAgent, program: Program) -> Callable[[], object]:
+    ensemble = Ensemble(builder(config), config.seeds)
+    objective = OneStep(train, config.dt, config.stride, program)
+    return Trainer(ensemble, objective, Training(epochs=1, lr=0.01)).update
+
+
+def _our_rollout(starts: Tensor, config: MultiAgent, program: Program) -> Callable[[], object]:
+    advance = advance_of(Ensemble(builder(config), config.seeds).requires_grad_(False))
+    if program != "eager":
+        advance = record(advance, starts, compiled=program == "compiled")
+
+    @torch.no_grad()
+    def run() -> Tensor:
+        state = starts
+        for _ in range(STEPS):
+            state = advance(state)
+        return state
+
+    return run
 
 
 def _rival_step(field: nn.Module, train: Tensor, config: MultiAgent) -> Callable[[], object]:
@@ -178,18 +199,6 @@ def _rival_step(field: nn.Module, train: Tensor, config: MultiAgent) -> Callable
         optimizer.step()
 
     return step
-
-
-def _our_rollout(ensemble: nn.Module, starts: Tensor, dt: float) -> Callable[[], object]:
-    times = torch.arange(STEPS + 1) * dt
-    options = {"solver": "midpoint", "num_steps": STEPS}
-    flow = Flow(ensemble.members.flow.field, **options)
-
-    @torch.no_grad()
-    def run() -> Tensor:
-        return flow.solve(starts, None, times, dense=False).states
-
-    return run
 
 
 def _rival_rollout(field: nn.Module, starts: Tensor, dt: float) -> Callable[[], object]:
@@ -214,8 +223,8 @@ def main() -> None:
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "simulation": simulation,
         "scaling": lambda: scaling(arguments.figure),
-        "training": lambda: _pairs("training"),
-        "rollout": lambda: _pairs("rollout"),
+        "training": lambda: _against("training"),
+        "rollout": lambda: _against("rollout"),
     }
     for name in arguments.only or PARTS:
         print(f"{name} …", file=sys.stderr, flush=True)

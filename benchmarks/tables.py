@@ -1,4 +1,4 @@
-"""The tables of README.md and benchmarks/README.md, from the committed result files.
+"""The tables of README.md, benchmarks/README.md and docs/, from the committed result files.
 
 python benchmarks/tables.py            print them
 python benchmarks/tables.py --write    put them between their markers
@@ -195,7 +195,121 @@ def masks() -> str:
     return f"{markdown(header, rows)}\n\n{taken_on(found)}"
 
 
+def table_3(metric: str, models: tuple[str, ...] = ()) -> str:
+    """Means of the multi-agent experiment, the paper's below ours in italics."""
+    found = [row for row in result("table-3") if row["metric"] == metric]
+    columns = list(dict.fromkeys(row["column"] for row in found))
+    rows: list[Row] = []
+    for model in models or dict.fromkeys(row["model"] for row in found):
+        cells = {row["column"]: row for row in found if row["model"] == model}
+        if cells:
+            rows.append((model, *(number(cells[column]["mean"]) for column in columns)))
+        if any(cell["paper"] is not None for cell in cells.values()):
+            paper = (f"*{number(cells[column]['paper'])}*" for column in columns)
+            rows.append(("*… in the paper*", *paper))
+    return markdown(("", *columns), rows)
+
+
+def number(value: float) -> str:
+    """Percentages to one place, small numbers to two digits."""
+    return f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+
+
+def transfers() -> str:
+    """Errors of the learned law on systems it was not trained on, harmonic motion's beside."""
+    found = [r for r in result("table-3") if r["metric"].startswith("RMSE")]
+    columns = list(dict.fromkeys(row["column"] for row in found if ", without" in row["metric"]))
+    rows: list[Row] = []
+    for metric in dict.fromkeys(row["metric"] for row in found):
+        cells = {(r["model"], r["column"]): r["mean"] for r in found if r["metric"] == metric}
+        name = "10 particles, as trained" if metric == "RMSE" else metric.split(", ", 1)[1]
+        shown = (
+            f"{number(cells['Pair force (tuned)', c])} / {number(cells['Harmonic motion', c])}"
+            for c in columns
+        )
+        rows.append((name.removesuffix(", without retraining"), *shown))
+    return markdown(("RMSE, pair force / harmonic motion", *columns), rows)
+
+
+def claims() -> str:
+    """What must be seen in the multi-agent experiment, and whether it is."""
+    return "\n".join(
+        f"- **{'Holds' if claim['holds'] else 'Fails'}**: {claim['claim']}."
+        + (f" Not in {'; '.join(claim['where'])}." if claim["where"] else "")
+        for claim in result("table-3-claims")
+    )
+
+
+def table_1() -> str:
+    """Node classification beside the paper's figures."""
+    found = result("table-1")
+    rows = found["rows"]
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    cells = {(row["model"], row["column"]): row for row in rows}
+    lines: list[Row] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        shown = (cells.get((model, column)) for column in columns)
+        lines.append((model, *(_accuracy(row) if row else "" for row in shown)))
+    table = markdown(("test accuracy, % (paper)", *columns), lines)
+    total = sum(row["seconds"] for row in rows) / 60
+    return (
+        f"{table}\n\n*Mean ± standard deviation over 100 members (where fewer, said so), 2000 "
+        f"epochs; the paper's in brackets. All cells together took {total:.0f} minutes: "
+        f"{hardware(found)}.*"
+    )
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    ours = f"{row['mean']:.1f} ± {row['std']:.1f}"
+    paper = f"({row['paper']:.1f} ± {row['paper_std']:.1f})"
+    notes = [f"{row['evaluations']:.0f} evaluations"] if row["evaluations"] > 4 else []
+    notes += [f"{row['members']} members"] if row["members"] != 100 else []
+    return "<br>".join([f"{ours} {paper}", *notes])
+
+
+def ensemble() -> str:
+    """An epoch of one run and of a hundred, beside the rival's."""
+    found = results("ensemble")
+    rows: list[Row] = []
+    for device, each in found.items():
+        for solver in ("rk4", "dopri5"):
+            times, peaks = each[solver]["milliseconds"], each[solver]["peak_mib"]
+            for name in times:
+                ratio = ""
+                if name.startswith("graphode"):
+                    ratios = each[solver]["times_faster_per_member"].items()
+                    ratio = ", ".join(
+                        f"{value:.{1 if value < 100 else 0}f} × {pair.split('/')[0].split('_')[1]}"
+                        for pair, value in ratios
+                        if pair.endswith(f"/{name}")
+                    )
+                label = name.replace("_", ", masks ") if "torchdiffeq" in name else _members(name)
+                shown = f"{times[name]:.2f} ms", f"{peaks[name]:.0f} MiB"
+                rows.append((f"{solver}, {device}: {label}", *shown, ratio))
+    header = (
+        "Cora, an epoch of training and evaluation",
+        "time",
+        "memory",
+        "faster per member than",
+    )
+    return f"{markdown(header, rows)}\n\n{taken_on(found)}"
+
+
+def _members(name: str) -> str:
+    count = int(name.removeprefix("graphode_"))
+    return "graphode, one run" if count == 1 else f"graphode, {count} members"
+
+
 TABLES = {
+    "docs/node_classification.md": {"table_1": table_1},
+    "docs/ensembles.md": {"ensemble": ensemble},
+    "docs/multi_agent.md": {
+        "mape": lambda: table_3("MAPE, %"),
+        "rmse": lambda: table_3("RMSE"),
+        "median": lambda: table_3("median APE, %"),
+        "transfer": transfers,
+        "claims": claims,
+    },
     "README.md": {"summary": summary},
     "benchmarks/README.md": {
         "flows": flows,

@@ -20,6 +20,7 @@ from graphode.data import Particles
 from graphode.data.particle_system import Sign
 from graphode.experiments.particle_models import BASELINES, FLAT, Model
 from graphode.experiments.particle_rollouts import check_horizons
+from graphode.experiments.recorded_loss import Program
 from graphode.experiments.run_folder import NOT_IDENTITY
 
 Preset = Literal["printed", "tuned"]
@@ -107,6 +108,8 @@ class MultiAgent:
         horizons: The numbers of steps K to extrapolate.
         oracle: Give the true graph to the forecasts, rather than that of predicted positions.
         transfer: Test also on other systems: other starts, more particles, denser ones.
+        program: On a CPU, how loss and gradients are computed: eager, recorded once and repeated,
+            or compiled, which needs a C++ compiler. The numbers are the same, to rounding.
         device: auto, cpu, cuda, cuda:1 …
         log_every: Epochs between two looks at the device.
         checkpoint_seconds: Between two checkpoints, at least.
@@ -143,6 +146,7 @@ class MultiAgent:
     oracle: bool = False
     transfer: bool = False
 
+    program: Program = dataclasses.field(default="recorded", metadata=NOT_IDENTITY)
     device: str = "auto"
     log_every: int = 10
     checkpoint_seconds: float = dataclasses.field(default=30.0, metadata=NOT_IDENTITY)

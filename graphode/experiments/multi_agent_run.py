@@ -19,6 +19,7 @@ from graphode.experiments.particle_rollouts import Advance, errors, forecasts
 from graphode.experiments.particle_transfer import learned_force, transferred
 from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
+from graphode.experiments.recorded_loss import Program, RecordedLoss
 from graphode.experiments.run_folder import RunFolder, settings_of
 from graphode.experiments.training import Outcome, Training, train
 from graphode.flows import Flow, capture
@@ -40,11 +41,13 @@ class OneStep:
         states: The training half, `[members, time, n, 4]`.
         dt: Between two states.
         stride: An epoch sees every so manieth state.
+        program: Whether loss and gradients are recorded once and repeated.
     """
 
     states: Tensor
     dt: float
     stride: int
+    program: Program = "eager"
     measures: tuple[str, ...] = ("validation_loss",)
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class OneStep:
         self.inputs, self.rates = inputs[:, steps[~aside]], rates[:, steps[~aside]]
         self.places = torch.arange(self.inputs.shape[1] // self.stride, device=steps.device)
         self.epoch = torch.zeros((), dtype=torch.int64, device=steps.device)
+        self.recorded: tuple[nn.Module, RecordedLoss] | None = None
 
     def follow(self, epoch: Tensor) -> None:
         """Whose states differ from epoch to epoch."""
@@ -65,9 +69,14 @@ class OneStep:
     def loss(self, ensemble: nn.Module) -> Tensor:
         """Over this epoch's states, `[members]`."""
         chosen = self.places * self.stride + self.epoch % self.stride
-        return self._error(
-            ensemble, self.inputs.index_select(1, chosen), self.rates.index_select(1, chosen)
-        )
+        batch = self.inputs.index_select(1, chosen), self.rates.index_select(1, chosen)
+        if self.program == "eager" or batch[0].is_cuda:
+            return self._error(ensemble, *batch)
+        if self.recorded is None or self.recorded[0] is not ensemble:
+            compiled = self.program == "compiled"
+            recorded = RecordedLoss(ensemble, self._error, batch, compiled=compiled)
+            self.recorded = ensemble, recorded
+        return self.recorded[1](*batch)
 
     def measure(self, ensemble: nn.Module) -> dict[str, Tensor]:
         """Over the states kept aside."""
@@ -126,7 +135,8 @@ def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, 
     if config.model in BASELINES:
         outcome, advance = Outcome({}, 0.0, None), baseline(config.model, config.dt)
     else:
-        outcome = _trained(config, folder, console, OneStep(train_half, config.dt, config.stride))
+        objective = OneStep(train_half, config.dt, config.stride, config.program)
+        outcome = _trained(config, folder, console, objective)
         advance = advance_of(outcome.ensemble)
     true = test_half.to(torch.get_default_dtype())
     found = forecasts(advance, true, config.horizons, oracle=config.oracle)

@@ -77,7 +77,10 @@ def trajectories(runs: Mapping[str, Path], path: Path) -> None:
             lines = LineCollection(list(paths.swapaxes(0, 1)), colors=colors, lw=0.35, alpha=0.35)
             axes.add_collection(lines)
             axes.scatter(*paths[-1].T, c=colors, s=3, linewidths=0, zorder=3)
-            axes.autoscale()
+            # A few nodes go far; the rest is what there is to see.
+            (left, right), (low, high) = np.percentile(paths, (0.3, 99.7), axis=(0, 1)).T
+            axes.set_xlim(left - 0.03 * (right - left), right + 0.03 * (right - left))
+            axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
             axes.set_title(title)
             axes.set_xticks([])
             axes.set_yticks([])
@@ -92,6 +95,9 @@ def accuracies(panels: Mapping[str, Mapping[str, Path]], path: Path) -> None:
         for axes, (title, runs) in zip(row, panels.items(), strict=True):
             for label, folder in runs.items():
                 _band(axes, folder, "test_accuracy", label, 100)
+            # The first epochs, from chance up, are as fast for all.
+            last = [100 * curve(folder, "test_accuracy")[1][-1] for folder in runs.values()]
+            axes.set_ylim(max(axes.get_ylim()[0], min(last) - 20), max(last) + 4)
             axes.set_title(title)
             axes.set_xlabel("epoch")
         row[0].set_ylabel("test accuracy, %")

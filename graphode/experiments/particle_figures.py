@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 
 from graphode.experiments.node_figures import picture
@@ -47,6 +48,7 @@ def trajectories(folders: Folders, path: Path) -> None:
     labels = ("$x_1$", "$x_2$", "$x_1'$", "$x_2'$")
     with picture(path, 4, 2.6, 2.6) as axes:
         for place, (one, label) in enumerate(zip(axes, labels, strict=True)):
+            one.set_prop_cycle(color=matplotlib.colormaps["tab10"].colors)
             one.plot(times, whole[:, :, place], lw=1)
             one.axvline(times[len(times) // 2], color="0.4", ls=":", lw=1)
             one.set(xlabel="time", title=label)

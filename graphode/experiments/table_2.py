@@ -83,7 +83,14 @@ LINES = (
 )
 STGCN_LINES = ("Persistence", "Historical average", "GCGRU", "GCDE-GRU")
 # Within three minutes on two cores, with simulated traffic.
-QUICK: dict[str, Any] = {"hidden": 8, "epochs": 3, "masks": 3, "sensors": 8, "days": 10}
+QUICK: dict[str, Any] = {
+    "hidden": 8,
+    "epochs": 3,
+    "batch_size": 256,
+    "masks": 3,
+    "sensors": 8,
+    "days": 10,
+}
 QUICK_MEMBERS, QUICK_KEEPS = 2, (0.3, 1.0)
 
 

@@ -15,7 +15,8 @@ from graphode.experiments.run_folder import ARRAYS
 Results = Mapping[tuple[str, str], dict[str, Any]]  # by line and column
 Finding = tuple[bool, list[str]]
 RIVALS = ("GCGRU", "GRU", "Persistence", "Historical average")
-FEWEST = 300  # errors in a group, for its mean to be looked at
+# Errors in a group, at least, for its mean to be looked at; and as a share of all.
+FEWEST, SMALLEST_SHARE = 300, 0.002
 
 
 def claims(results: Results) -> list[dict[str, Any]]:
@@ -39,6 +40,11 @@ def rmse_by(folder: Path, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
         squares, counts = arrays[f"{what}_squares"], arrays[f"{what}_counts"]
     rmse = np.sqrt(np.divide(squares, counts, out=np.full_like(squares, np.nan), where=counts > 0))
     return rmse.mean(0), rmse.std(0), counts.mean(0)
+
+
+def enough(count: np.ndarray) -> np.ndarray:
+    """The groups whose means can be looked at."""
+    return np.flatnonzero(count >= max(FEWEST, SMALLEST_SHARE * count.sum()))
 
 
 def _columns(results: Results, *lines: str) -> list[str]:
@@ -96,7 +102,7 @@ def _longer(results: Results) -> Finding | None:
         rmse_by(Path(results[line, columns[0]]["config"]["out"]), "gap")
         for line in ("GCDE-GRU", "GCGRU")
     )
-    gaps = np.flatnonzero(ours[2] >= FEWEST)
+    gaps = enough(ours[2])
     if len(gaps) < 3:
         return None
     margins = 1 - ours[0][gaps] / theirs[0][gaps]

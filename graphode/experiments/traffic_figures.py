@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from graphode.experiments.node_figures import COLORS, curve, picture
 from graphode.experiments.run_folder import ARRAYS, METRICS
-from graphode.experiments.traffic_claims import FEWEST, rmse_by
+from graphode.experiments.traffic_claims import enough, rmse_by
 
 Folders = Mapping[tuple[str, str], Path]  # by line and column of the table
 STEP_MINUTES = 5
@@ -139,12 +139,12 @@ def by_gap(folders: Folders, path: Path) -> bool:
     columns = _columns(folders)
     runs = _lines(folders, columns[0]) if columns else {}
     found = {line: rmse_by(folder, "gap") for line, folder in runs.items()}
-    if not any((count >= FEWEST).sum() > 1 for _, _, count in found.values()):
+    if not any(len(enough(count)) > 1 for _, _, count in found.values()):
         return False
     compared = {"GCDE-GRU", "GCGRU"} <= runs.keys()
     with picture(path, 1 + compared, 3.8, 3.0) as panels:
         for line, (mean, std, count) in found.items():
-            gaps = np.flatnonzero(count >= FEWEST)
+            gaps = enough(count)
             panels[0].plot(gaps, mean[gaps], "o-", markersize=3, label=line, color=COMPARED[line])
             band = mean[gaps] - std[gaps], mean[gaps] + std[gaps]
             panels[0].fill_between(gaps, *band, color=COMPARED[line], alpha=0.15, lw=0)
@@ -153,7 +153,7 @@ def by_gap(folders: Folders, path: Path) -> bool:
         _legend_below(panels[0])
         if compared:
             ours, theirs = found["GCDE-GRU"], found["GCGRU"]
-            gaps = np.flatnonzero(ours[2] >= FEWEST)
+            gaps = enough(ours[2])
             margin = 100 * (1 - ours[0][gaps] / theirs[0][gaps])
             panels[1].bar(gaps, margin, color=COMPARED["GCDE-GRU"])
             panels[1].axhline(0, color="0.4", lw=0.8)

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_anchor import Anchored, ChangeReadout
 from graphode.experiments.traffic_gates import OwnAndNeighbours, OwnAndNeighboursField
+from graphode.fields import GraphConvField
 from graphode.flows import Flow
+from graphode.hybrid import HybridSystem
 from graphode.models import GCDEGRU, GCDELSTM, GCDERNN, GCGRU, GCLSTM, GCRNN, FlatGRU
 from graphode.models.dense import DenseMap
-from graphode.models.recurrent import RecurrentModel
 
 FLOWING = {"gcde_gru": GCDEGRU, "gcde_lstm": GCDELSTM, "gcde_rnn": GCDERNN}
 CHANNELS = 3  # of an observation: speed, gap, sine of the time of day
@@ -44,12 +46,8 @@ def _built(config: TrafficForecast, sensors: int, queries: int) -> nn.Module:
         "gradient": config.gradient,
     }
     gates: dict[str, Any] = {"gate": OwnAndNeighbours} if config.separate else {}
-    if config.model in FLOWING and config.separate:
-        cell = FLOWING[config.model].cell_class(CHANNELS, config.hidden, **gates)
-        field = OwnAndNeighboursField([cell.parts.flow_channels] * 3)
-        return RecurrentModel(cell, 1, Flow(field, **flow), None, config.residual, causal=True)
     if config.model in FLOWING:
-        return FLOWING[config.model](CHANNELS, config.hidden, residual=config.residual, **flow)
+        return _flowing(config, gates, flow)
     if config.model == "gru":
         flat = FlatGRU(sensors, channels=config.hidden, out_channels=queries)
         return DirectForecast(flat, queries, config.residual)
@@ -58,6 +56,22 @@ def _built(config: TrafficForecast, sensors: int, queries: int) -> nn.Module:
         return held(CHANNELS, config.hidden, residual=config.residual, **gates)
     inner = held(CHANNELS, config.hidden, queries, **gates)
     return DirectForecast(inner, queries, config.residual)
+
+
+def _flowing(config: TrafficForecast, gates: dict[str, Any], flow: dict[str, Any]) -> nn.Module:
+    """The paper's model as it is, or with what the tuned settings put in its parts' places."""
+    kind = FLOWING[config.model]
+    if not config.separate and not config.residual:
+        return kind(CHANNELS, config.hidden, **flow)
+    cell = kind.cell_class(CHANNELS, config.hidden, **gates)
+    widths = [cell.parts.flow_channels] * 3
+    field = OwnAndNeighboursField(widths) if config.separate else GraphConvField(widths, "tanh")
+    head = DenseMap([config.hidden, config.hidden, 1], "relu")
+    return HybridSystem(
+        flow=Flow(field, **flow),
+        jump=Anchored(cell) if config.residual else cell,
+        readout=ChangeReadout(head) if config.residual else head,
+    )
 
 
 def _silenced(model: nn.Module) -> nn.Module:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from graphode.flows.capture import CapturedFlows
 from graphode.flows.control import StepControl
@@ -212,7 +213,10 @@ def _layout_of(h: Tensor, graph: Any) -> Layout:
 
 
 def _traced(h: Tensor) -> bool:
-    return torch.compiler.is_compiling() or (h.is_cuda and torch.cuda.is_current_stream_capturing())
+    """Whether operations are being compiled, captured or recorded, so that no value is known."""
+    if torch.compiler.is_compiling() or get_proxy_mode() is not None:
+        return True
+    return h.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:

@@ -127,6 +127,21 @@ def test_each_member_takes_its_own_steps():
     assert len(set(alone_counts)) == 3
 
 
+@pytest.mark.parametrize("name", ["GCDE-GRU", "GCGRU", "GRU"])
+def test_series_may_differ_between_members(name):
+    make = {**MODELS_IN_TIME, "GRU": lambda *widths: gd.FlatGRU(5, *widths)}[name]
+    times = (0.1 + torch.rand(3, 2, 4)).cumsum(-1)
+    x, queries = torch.randn(3, 2, 4, 5, 3), times[..., -1:] + 0.5
+    graph = random_graph(5)
+    ensemble = gd.Ensemble(lambda seed: make(3, 6), SEEDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        together = ensemble(x, times, graph, queries, per_member=True)
+    for index in range(3):
+        lone = ensemble.member(index)(x[index], times[index], graph, queries[index])
+        torch.testing.assert_close(together[index], lone, rtol=1e-11, atol=1e-11)
+
+
 def test_a_member_is_a_plain_module_with_weights_of_its_own():
     x, graph = problem()
     ensemble = gd.Ensemble(STATIC["GCDE-rk4"], SEEDS).eval()

@@ -4,6 +4,7 @@ import io
 import json
 import re
 
+import jaxtyping
 import pytest
 from rich.console import Console
 
@@ -20,7 +21,9 @@ def demo(tmp_path_factory):
     out = tmp_path_factory.mktemp("demo")
     console = Console(file=io.StringIO(), width=100)
     config = Demo(members=2, epochs=3, duration=0.5, horizons=(1, 5, 50), device="cpu", out=out)
+    jaxtyping.config.update("jaxtyping_disable", True)  # thousands of small calls
     assert run(config, console) == out / "demo.html"
+    jaxtyping.config.update("jaxtyping_disable", False)
     return out, console.file.getvalue()
 
 

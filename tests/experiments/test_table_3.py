@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from rich.console import Console
 
@@ -55,7 +56,9 @@ def table(tmp_path_factory):
         side=False,
     )
     console = Console(file=io.StringIO(), width=80)
+    jaxtyping.config.update("jaxtyping_disable", True)  # thousands of small calls
     rows = run(config, console)
+    jaxtyping.config.update("jaxtyping_disable", False)
     return config, rows, console.file.getvalue()
 
 

@@ -1,0 +1,224 @@
+"""Table 2, its claims and its pictures are made from run folders, and say what they are."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from graphode import cli
+from graphode.experiments import traffic_figures
+from graphode.experiments.table_2 import (
+    KEEPS,
+    LINES,
+    NAMES,
+    PAPER,
+    Line,
+    Table2,
+    _labelled,
+    cell_config,
+    rows_of,
+)
+from graphode.experiments.tables import Row
+from graphode.experiments.traffic_claims import claims, rmse_by
+
+REQUIRED = {
+    "model", "column", "metric", "mean", "std", "paper", "members", "evaluations", "seconds",
+}  # fmt: skip
+
+
+def test_the_table_is_written_with_its_claims_and_pictures(tmp_path, capsys, without_type_checks):
+    flags = ["--quick", "--epochs", "1", "--masks", "2", "--sensors", "5", "--days", "3"]
+    flags += ["--keeps", "0.5", "--seeds", "1", "--device", "cpu", "--out", str(tmp_path)]
+    flags += ["--models", "persistence", "gcgru", "gcde_gru"]
+    cli.main(["reproduce", "table-2", *flags])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "QUICK" in shown
+    assert "of PeMSD7(M), not of simulated" in shown
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert all(row.keys() >= REQUIRED for row in rows)
+    names = ["Persistence", "GCGRU, printed", "GCDE-GRU, printed", "GCGRU", "GCDE-GRU"]
+    assert list(dict.fromkeys(row["model"] for row in rows)) == names
+    assert {row["metric"] for row in rows} == set(NAMES.values())
+    stgcn = [row["column"] for row in rows if row["column"].startswith("12 in")]
+    assert set(stgcn) == {f"12 in, {ahead} min out" for ahead in (15, 30, 45)}
+    printed = [
+        row
+        for row in rows
+        if (row["model"], row["column"], row["metric"])
+        == ("GCDE-GRU, printed", "50 %", "RMSE, mph")
+    ]
+    assert [row["paper"] for row in printed] == [11.04]
+    with open(tmp_path / "table.csv") as file:
+        assert [row["model"] for row in csv.DictReader(file)] == [row["model"] for row in rows]
+    assert (tmp_path / "table.md").read_text().startswith("# Table 2")
+    found = json.loads((tmp_path / "claims.json").read_text())
+    assert any("never seen" in c["claim"] or "multiples of 10" in c["claim"] for c in found)
+    for name in ("gaps", "training", "forecasts", "by-time"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    cli.main(["reproduce", "table-2", *flags])
+    assert capsys.readouterr().out.count("finished before") == 5 + 4
+    assert json.loads((tmp_path / "table.json").read_text()) == rows
+
+
+def test_the_papers_numbers_are_those_of_its_table():
+    assert [mean for mean, _ in PAPER["gcgru"]["mape"]] == [23.60, 22.86, 21.33, 20.92]
+    assert [mean for mean, _ in PAPER["gru"]["rmse"]] == [13.25, 13.22, 13.28, 13.29]
+    assert PAPER["gcde_gru"]["rmse"][0] == (11.67, 0.10)
+
+
+def test_cells_are_the_papers_protocol(tmp_path):
+    for line in LINES:
+        cell = cell_config(Table2(dataset="pemsd7m"), line, 0.3, tmp_path)
+        assert (cell.members, cell.masks, cell.epochs, cell.keep) == (5, 20, 40, 0.3)
+        assert cell.preset == line.preset
+    assert Table2().probabilities == KEEPS == (0.3, 0.5, 0.7, 1.0)
+    assert {line.model for line in Table2(preset="printed").lines} == {
+        "persistence", "historical_average", "gru", "gcgru", "gcde_gru",
+    }  # fmt: skip
+    folders = [cell_config(Table2(), line, keep, tmp_path).out for line in LINES for keep in KEEPS]
+    assert len(set(folders)) == len(folders)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--models", "arima"], "Unknown model 'arima' in table 2"),
+        (["--seeds", "0"], "`seeds` must be 1 or more"),
+        (["--keeps", "0.3", "2"], "`keep` must be a probability"),
+        (["--dataset", "file"], "without distances there is no graph"),
+        (["--dataset", "metr_la"], "metr_la"),
+    ],
+)
+def test_mistakes_are_explained(capsys, flags, message, without_type_checks):
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "table-2", *flags])
+    captured = capsys.readouterr()
+    assert message in " ".join((captured.err + captured.out).replace("│", " ").split())
+
+
+def test_without_the_data_set_the_place_for_it_is_named(tmp_path, capsys, monkeypatch):
+    from graphode.data import store
+
+    def offline(url, size):
+        raise OSError("no net")
+
+    monkeypatch.delenv("GRAPHODE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "download", offline)
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "table-2", "--dataset", "pemsd7m", "--out", str(tmp_path)])
+    assert "V_228.csv" in capsys.readouterr().err
+
+
+def test_a_model_that_loses_to_persistence_says_so():
+    def row(model, mean):
+        given = {"members": 1, "evaluations": 0.0, "seconds": 0.0, "epochs": 1}
+        return Row(model=model, column="30 %", metric="RMSE, mph", mean=mean, std=0.1, **given)
+
+    rows = [row("Persistence", 2.7), row("Historical average", 5.3), row("GRU", 3.0)]
+    assert _labelled(rows[2], rows).label == "loses to persistence"
+    assert _labelled(rows[1], rows).label == ""
+    assert _labelled(row("GCGRU", 2.5), rows).label == ""
+    assert _labelled(row("GCGRU", None), rows).label == ""
+
+
+def folder_with(path, gap_rmse, members=2):
+    """A run folder whose error at gap k is `gap_rmse[k]`, the same by the time of day."""
+    path.mkdir()
+    counts = np.full((members, len(gap_rmse)), 1000.0)
+    squares = np.square(gap_rmse) * counts
+    np.savez(
+        path / "arrays.npz",
+        gap_squares=squares,
+        gap_counts=counts,
+        day_squares=squares,
+        day_counts=counts,
+        training_gaps=np.ones(5),
+    )
+    return path
+
+
+def result_of(folder, rmse, std=0.01, **more):
+    metric = {"mean": float(rmse), "std": std}
+    return {"metrics": {"rmse": metric}, "config": {"out": str(folder)}, **more}
+
+
+def table_of(tmp_path, ours, theirs, **more):
+    results = {}
+    for line, gaps in (("GCDE-GRU", ours), ("GCGRU", theirs)):
+        for column, factor in (("30 %", 1.0), ("50 %", 0.8)):
+            folder = folder_with(tmp_path / f"{line}{column}", factor * np.array(gaps))
+            extra = more if line == "GCDE-GRU" else {}
+            rmse = factor * np.sqrt(np.square(gaps).mean()) * (0.99 if column == "50 %" else 1)
+            results[line, column] = result_of(folder, rmse, **extra)
+    return results
+
+
+def test_claims_are_checked_on_the_numbers(tmp_path):
+    ours, theirs = [1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.1, 1.2, 1.3, 1.4]
+    churn = {"rise_percent": {"mean": 1.0}}
+    results = table_of(tmp_path, ours, theirs, churn=churn)
+    found = {c["claim"]: c for c in claims(results)}
+    holds = {claim.split(",")[0].split(" grows")[0]: c["holds"] for claim, c in found.items()}
+    assert holds["Tuned"]
+    assert holds["At 30 and 50 % it does so by more than one standard deviation"]
+    by_gap = next(c for claim, c in found.items() if "with the gap" in claim)
+    assert by_gap["holds"]
+    assert by_gap["where"][0] == "rank correlation 1.00"
+    assert next(c for claim, c in found.items() if "come and go" in claim)["holds"]
+
+
+def test_claims_that_fail_say_where(tmp_path):
+    ours, theirs = [1.5, 1.4, 1.3, 1.2], [1.0, 1.1, 1.2, 1.3]
+    churn = {"rise_percent": {"mean": 7.0}}
+    unseen = {
+        name: {"1": {"mean": value}}
+        for name, value in (("forecast", 1.2), ("interpolated", 1.1), ("persistence", 1.5))
+    }
+    results = table_of(tmp_path, ours, theirs, churn=churn)
+    results["GCDE-GRU", "unseen times"] = result_of(tmp_path, 1.0, unseen_times=unseen)
+    found = claims(results)
+    for part, where in (
+        ("every keep", "GCGRU at 30 %"),
+        ("standard deviation", "GCGRU at 30 %: by -"),
+        ("multiples of 10", "RMSE 1.200, interpolated 1.100, persistence 1.500"),
+        ("come and go", "+7.00 % at 30 %"),
+    ):
+        claim = next(c for c in found if part in c["claim"])
+        assert not claim["holds"]
+        assert any(where in text for text in claim["where"]), claim
+
+
+def test_what_is_not_there_is_not_claimed():
+    assert claims({}) == []
+
+
+def test_errors_by_group_are_means_over_members(tmp_path):
+    folder = folder_with(tmp_path / "run", [0.0, 2.0, 3.0], members=3)
+    mean, std, count = rmse_by(folder, "gap")
+    assert mean.tolist() == [0.0, 2.0, 3.0]
+    assert std.tolist() == [0.0] * 3
+    assert count.tolist() == [1000.0] * 3
+
+
+def test_pictures_that_cannot_be_drawn_are_left_out(tmp_path):
+    folder = folder_with(tmp_path / "run", [1.0, 2.0, 3.0])
+    drawn = list(traffic_figures.draw_all({("Persistence", "30 %"): folder}, tmp_path))
+    assert [path.stem for path in drawn] == ["gaps", "by-gap", "by-time"]
+    assert list(traffic_figures.draw_all({}, tmp_path)) == []
+
+
+def test_a_failed_run_is_a_row_without_numbers():
+    nothing = {"mean": None, "std": None}
+    result = {
+        "metrics": {"rmse": nothing},
+        "horizons": {},
+        "members": 0,
+        "evaluations": {"evaluations": 4.0},
+        "seconds": 1.0,
+        "config": {"protocol": "next_sample", "epochs": 2, "out": "x"},
+    }
+    (row,) = rows_of(result, Line("GCGRU", "gcgru"), "30 %", quick=False)
+    assert row.mean is None
+    assert row.members == 0
