@@ -48,7 +48,7 @@ def trajectories(folders: Folders, path: Path) -> None:
     labels = ("$x_1$", "$x_2$", "$x_1'$", "$x_2'$")
     with picture(path, 4, 2.6, 2.6) as axes:
         for place, (one, label) in enumerate(zip(axes, labels, strict=True)):
-            one.set_prop_cycle(color=matplotlib.colormaps["tab10"].colors)
+            one.set_prop_cycle(color=matplotlib.color_sequences["tab10"])
             one.plot(times, whole[:, :, place], lw=1)
             one.axvline(times[len(times) // 2], color="0.4", ls=":", lw=1)
             one.set(xlabel="time", title=label)
@@ -151,13 +151,13 @@ def force(folders: Folders, path: Path) -> None:
             axes[0].plot([], [], color=color, label=f"$\\dot d$ = {rate:g}")
             error = np.abs(learned[:, place] - true[place])
             axes[1].plot(distances, error.mean(0), color=color)
-            axes[1].fill_between(
-                distances, error.min(0), error.max(0), color=color, alpha=0.12, lw=0
-            )
+            axes[1].plot(distances, error.max(0), color=color, lw=0.8, ls="--")
         axes[0].plot([], [], color="0.6", lw=5, alpha=0.5, label="true")
         axes[0].set(xlabel="distance", title="force between two particles, one line per member")
         axes[0].legend()
-        axes[1].set(xlabel="distance", yscale="log", title="|learned − true|, mean and range")
+        axes[1].set(
+            xlabel="distance", yscale="log", title="|learned − true|, mean and worst member"
+        )
 
 
 def _example(folders: Folders) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -70,9 +71,10 @@ LINES = (
     Line("GDE", "gde", paper=True),
     Line("GDE-II", "gde_ii", paper=True),
     Line("GDE-II, latent", "gde_ii_latent"),
-    Line("GDE-II, literal 8-32-32-8", "gde_ii_literal"),
+    Line("GDE-II, literal", "gde_ii_literal"),
     Line("GDE-II, oracle graph", "gde_ii", changes={"oracle": True}),
     Line("GMDE-II", "gmde_ii"),
+    Line("GMDE-II (tuned)", "gmde_ii", "tuned"),
     Line("Pair force (tuned)", "pair_force", "tuned", {"transfer": True}),
     Line("Static, 16n", "static", changes={"hidden": 16}, side=True),
     Line("Static, 32n", "static", changes={"hidden": 32}, side=True),
@@ -166,9 +168,9 @@ def collect(
     for number, line in enumerate(lines, 1):
         say(console, f"[{number}/{len(lines)}] {line.name}")
         cell = line_config(config, line, out)
-        rows += rows_of(run_multi_agent(cell, console), line, config.quick)
         assert cell.out is not None
         folders[line.name] = cell.out
+        rows += rows_of(run_multi_agent(cell, console), cell.out, line, config.quick)
     return rows, folders
 
 
@@ -196,10 +198,11 @@ def report(
 
 def compact(rows: Sequence[Row], title: str) -> Table:
     """Means in eighty columns, the paper's below ours."""
-    table = Table(title=title)
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     columns = list(dict.fromkeys(row.column for row in rows))
-    for column in ("", *columns):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    table.add_column("K", no_wrap=True)
+    for column in columns:
+        table.add_column(column.removeprefix("K = "), justify="right", no_wrap=True)
     for model in dict.fromkeys(row.model for row in rows):
         cells = {row.column: row for row in rows if row.model == model}
         table.add_row(model, *(_short(cells[column].mean) for column in columns))
@@ -210,9 +213,12 @@ def compact(rows: Sequence[Row], title: str) -> Table:
 
 
 def _short(number: float | None) -> str:
+    """Six places at most, but for the very large."""
     if number is None:
         return ""
-    return f"{number:.1f}" if abs(number) >= 10 else f"{number:.2g}"
+    if number >= 10:
+        return f"{number:.1f}" if number < 1000 else f"{number:.0f}"
+    return f"{number:.2g}" if number >= 1e-3 else f"{number:.1e}".replace("e-0", "e-")
 
 
 def line_config(config: Table3, line: Line, out: Path) -> MultiAgent:
@@ -237,7 +243,7 @@ def line_config(config: Table3, line: Line, out: Path) -> MultiAgent:
     return dataclasses.replace(found, epochs=epochs)
 
 
-def rows_of(result: dict[str, Any], line: Line, quick: bool) -> list[Row]:
+def rows_of(result: dict[str, Any], folder: Path, line: Line, quick: bool) -> list[Row]:
     """Every metric at every K, and what was transferred."""
     common = {
         "members": result["members"],
@@ -245,7 +251,7 @@ def rows_of(result: dict[str, Any], line: Line, quick: bool) -> list[Row]:
         "seconds": result["seconds"],
         "epochs": result["config"]["epochs"],
         "label": ", ".join(filter(None, [result["label"], "quick" if quick else ""])),
-        "folder": str(result["config"]["out"]),
+        "folder": str(folder),
     }
     rows = []
     for metric, values in result["metrics"].items():
@@ -261,7 +267,7 @@ def rows_of(result: dict[str, Any], line: Line, quick: bool) -> list[Row]:
                     **common,
                 )
             )
-    for K, median in zip(result["horizons"], _medians(result), strict=True):
+    for K, median in zip(result["horizons"], _medians(folder), strict=True):
         column = f"K = {K}"
         rows.append(
             Row(model=line.name, column=column, metric=MEDIAN, mean=median, std=None, **common)
@@ -274,7 +280,7 @@ def rows_of(result: dict[str, Any], line: Line, quick: bool) -> list[Row]:
     return rows
 
 
-def _medians(result: dict[str, Any]) -> list[float]:
+def _medians(folder: Path) -> list[float]:
     """Over systems, since a few with many zero crossings decide the mean of MAPE."""
-    with np.load(Path(result["config"]["out"]) / ARRAYS) as arrays:
+    with np.load(folder / ARRAYS) as arrays:
         return np.median(arrays["mape"], 0).tolist()

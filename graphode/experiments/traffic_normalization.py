@@ -45,7 +45,7 @@ class Normalizer:
             found = Standardizer.fit(series, kept, per_sensor=kind == "per_sensor")
             usual = found.mean.expand(1, series.num_sensors)
             return cls(usual, found.std.expand(series.num_sensors), series.steps_per_day)
-        usual = smoothed(daily_averages(series, kept), SMOOTHED_HOURS / 24)
+        usual = daily_averages(series, kept, SMOOTHED_HOURS)
         around = cls(usual, torch.ones(series.num_sensors), series.steps_per_day)
         rest = dataclasses.replace(series, speeds=around.standardize(series.speeds, series.times))
         std = Standardizer.fit(rest, kept).std
@@ -71,10 +71,16 @@ class Normalizer:
         return dataclasses.replace(self, usual=self.usual.to(device), std=self.std.to(device))
 
 
-def daily_averages(series: TrafficSeries, kept: Tensor) -> Float[Tensor, "slots sensors"]:
-    """The mean of each sensor in each interval of the day, over the training rows that were kept.
+def daily_averages(
+    series: TrafficSeries, kept: Tensor, hours: float = 0.0
+) -> Float[Tensor, "slots sensors"]:
+    """The mean of each sensor at each interval of the day, over the training rows that were kept.
 
-    An interval never seen has the sensor's mean over all of them.
+    Times of day that were never seen have the sensor's mean over all times.
+
+    Args:
+        hours: Length of the stretch around each interval that the mean is taken over; the day is a
+            circle.
     """
     span = series.split.train
     rows = torch.arange(span.start, span.stop)[kept[span.start : span.stop]]
@@ -84,14 +90,11 @@ def daily_averages(series: TrafficSeries, kept: Tensor) -> Float[Tensor, "slots 
         there = series.observed[rows].double()
         speeds = torch.where(there > 0, speeds, 0.0)
     slot = (series.times[rows] % series.steps_per_day).long()
-    total, count = speeds.new_zeros(2, series.steps_per_day, series.num_sensors)
-    total.index_add_(0, slot, speeds)
-    count.index_add_(0, slot, there)
+    sums = speeds.new_zeros(2, series.steps_per_day, series.num_sensors)
+    sums[0].index_add_(0, slot, speeds)
+    sums[1].index_add_(0, slot, there)
+    reach = round(hours / 24 * series.steps_per_day / 2)
+    # Sums are added up, and counts, so that an interval counts by how often it was seen.
+    total, count = torch.stack([sums.roll(k, 1) for k in range(-reach, reach + 1)]).sum(0)
     overall = speeds.sum(0) / there.sum(0).clamp(min=1)
     return torch.where(count > 0, total / count.clamp(min=1), overall).to(series.speeds.dtype)
-
-
-def smoothed(averages: Float[Tensor, "slots sensors"], share: float) -> Tensor:
-    """The mean over a share of the day around each slot; the day is a circle."""
-    reach = round(share * len(averages) / 2)
-    return torch.stack([averages.roll(k, 0) for k in range(-reach, reach + 1)]).mean(0)

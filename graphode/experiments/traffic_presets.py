@@ -4,12 +4,12 @@ printed   The paper's text: 46 hidden (GRU 50), a flow of two graph convolutions
           dopri5; edges under the 40th percentile of all distances; Adam with rate 1e-2, cosine
           annealing with T₀ = 10, 40 epochs, MSE of speeds standardised as a whole. The text has no
           batch size, tolerances or time unit: 64, the authors' defaults, five minutes.
-tuned     Ours, chosen by validation data: the change since the last observation is predicted, so
-          that training starts at persistence, of the distance from what is usual at the time of
-          day; few neighbours instead of two fifths of all sensors;
-          gates and field that tell a sensor from them; time in hours, so that a flow starts near
-          the identity; a smaller rate that falls once; rk4 with a fixed number of steps, which
-          a GPU can record and replay.
+tuned     Ours, chosen by validation data. The change since the last observation is predicted, so
+          that training starts at persistence (with a flow, the change since the last jump: see
+          `traffic_anchor`); speeds are seen as their distance from what is usual at the time of
+          day; few neighbours instead of two fifths of all sensors, and gates and field that tell a
+          sensor from them; time in hours, so that a flow starts near the identity; a smaller rate
+          that falls once; rk4 with a fixed number of steps, which a GPU can record and replay.
 """
 
 from typing import Any, Literal, get_args

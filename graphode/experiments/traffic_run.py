@@ -18,6 +18,7 @@ from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
+from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
@@ -34,13 +35,12 @@ from graphode.experiments.traffic_forecasters import (
     MemberForecaster,
     Persistence,
 )
-from graphode.experiments.traffic_models import FLOWING, builder
+from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.training import COSTS, Outcome, Training, train
 from graphode.flows import capture
-from graphode.flows.methods import find_method, has_error_estimate
 from graphode.graphs import Graph
 
 CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and those of chunks before
@@ -153,15 +153,9 @@ def _trained(
         )
 
 
-def _capture(
-    config: TrafficForecast, device: torch.device
-) -> Callable[[Callable[[], None]], Callable[[], None]] | None:
-    """How an update is recorded; None where it cannot be: an adaptive solver asks the host."""
-    adaptive = has_error_estimate(find_method(config.solver, config.rtol, config.atol))
-    flows = config.model in FLOWING
+def _capture(config: TrafficForecast, device: torch.device) -> Capture | None:
+    """How an update is recorded; None where it cannot be: other gradients ask the host."""
     if not config.capture or device.type != "cuda" or config.gradient != "backprop":
-        return None
-    if flows and adaptive and config.num_steps is None:
         return None
     return functools.partial(capture, device=device)
 
@@ -178,8 +172,6 @@ def _result(
     epochs = selected.get("epoch", [0] * config.members)
     kept = [k for k, epoch in enumerate(epochs) if epoch >= 0]
     device = torch.device(config.device)
-    rows = [] if outcome is None else read_metrics(folder.path)
-    weights = [row["members"] for row in rows]
     return {
         "experiment": "traffic",
         "config": settings_of(config),
@@ -198,13 +190,22 @@ def _result(
         "horizons": _horizons(config, measured, kept),
         "selected": selected,
         "test": {name: values[..., 0].tolist() for name, values in measured.metrics.items()},
-        "evaluations": {
-            name: statistics.fmean([row[name] for row in rows], weights) if rows else 0.0
-            for name in COSTS
-        },
+        "evaluations": _evaluations([] if outcome is None else read_metrics(folder.path)),
         "seconds": 0.0 if outcome is None else outcome.seconds,
         "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
     }
+
+
+def _evaluations(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Per solve, over epochs and members."""
+    weights = [row["members"] for row in rows]
+    found = {
+        name: statistics.fmean([row[name] for row in rows], weights) if rows else 0.0
+        for name in COSTS
+    }
+    # Solves of a replayed update are not seen; those of validation are, and nothing is dropped.
+    found["evaluations"] = found["evaluations"] or found["evaluations_without_masks"]
+    return found
 
 
 def _horizons(config: TrafficForecast, measured: Tested, kept: list[int]) -> dict[str, Any]:

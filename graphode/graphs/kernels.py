@@ -91,6 +91,8 @@ def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
             from graphode.graphs import batched_kernel
 
             return batched_kernel.multiply(values, h, crow, col)
+        if len(h) == 1:
+            return multiply(values, h[0], crow, col)[None]
         return torch.stack([multiply(values, sample, crow, col) for sample in h])
     if values.dim() == 2:
         if has_triton(h):

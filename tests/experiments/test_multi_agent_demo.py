@@ -29,8 +29,8 @@ def demo(tmp_path_factory):
 
 def test_the_demo_prints_the_papers_numbers_beside_ours(demo):
     _, printed = demo
-    assert re.search(r"GDE-II +│ +[\d.e+-]+ │ +[\d.e+-]+ │ +[\d.e+-]+ │\n", printed)
-    assert re.search(r"paper +│ +13\.5 │ +17\.8 │ +73\.8 │", printed)
+    assert re.search(r"\n GDE-II( +[\d.e+-]+){3} *\n", printed)
+    assert re.search(r"paper +13\.5 +17\.8 +73\.8", printed)
     for word in (
         "Simulating 2 systems",
         "neural_ode of 10 particles",

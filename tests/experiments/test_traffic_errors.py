@@ -10,7 +10,7 @@ from graphode.data import simulated_traffic, traffic_windows
 from graphode.data.traffic_windows import Standardizer, keep_mask
 from graphode.experiments.traffic_errors import METRICS, ErrorSums, GroupedSquares
 from graphode.experiments.traffic_forecasters import HistoricalAverage, Persistence
-from graphode.experiments.traffic_normalization import Normalizer, daily_averages, smoothed
+from graphode.experiments.traffic_normalization import Normalizer, daily_averages
 
 CPU = torch.device("cpu")
 
@@ -177,10 +177,13 @@ def test_nothing_but_kept_training_speeds_decides_what_is_usual():
         assert one.std.equal(two.std)
 
 
-def test_averages_are_smoothed_around_the_clock():
+def test_averages_are_taken_around_the_clock_over_what_was_seen():
     series = simulated_traffic(2, 5)
-    every = torch.ones(series.num_steps, dtype=torch.bool)
-    averages = daily_averages(series, every)
-    smooth = smoothed(averages, 1 / 24)
-    around = [*range(282, 288), *range(0, 7)]
-    torch.testing.assert_close(smooth[0], averages[around].mean(0))
+    kept = keep_mask(series.num_steps, 0.4, 2) & (series.times % 2 == 0)
+    smooth = daily_averages(series, kept, hours=1.0)
+    train = torch.arange(series.split.train.stop)
+    for slot in (0, 1, 140, 287):
+        away = (train % 288 - slot + 144) % 288 - 144
+        near = train[(away.abs() <= 6) & kept[train]]
+        assert len(near) > 3
+        torch.testing.assert_close(smooth[slot], series.speeds[near].mean(0))

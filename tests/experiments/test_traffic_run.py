@@ -396,3 +396,24 @@ def test_objectives_of_members_do_not_depend_on_who_is_beside_them():
     torch.testing.assert_close(both.loss(ensemble)[1], second.loss(lone)[0])
     for name, values in both.measure(ensemble).items():
         torch.testing.assert_close(values[1], second.measure(lone)[name][0])
+
+
+def test_a_recorded_update_is_the_update(tmp_path, monkeypatch, without_type_checks):
+    """A recorder that, as a GPU's, is handed an update once and repeats it."""
+    calls = []
+
+    def capture(step):
+        def program():
+            calls.append(1)
+            step()
+
+        return program
+
+    plain_run = run(small("gcde_gru", out=tmp_path / "plain", epochs=2), plain())
+    monkeypatch.setattr(traffic_run, "_capture", lambda config, device: capture)
+    recorded = run(small("gcde_gru", out=tmp_path / "recorded", epochs=2), plain())
+    assert recorded["test"] == plain_run["test"]
+    rows = [read_metrics(tmp_path / name) for name in ("plain", "recorded")]
+    assert rows[0] == rows[1]
+    batches = task(small("gcde_gru")).for_members([0]).num_batches
+    assert len(calls) >= 2 * batches
