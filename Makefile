@@ -3,8 +3,8 @@
 PYTHON ?= python3
 # Passed to every `pip install`; empty it to watch the downloads: make demo PIP_FLAGS=
 PIP_FLAGS ?= --quiet --disable-pip-version-check
-# For instance: make test PYTEST_FLAGS="-n 2 -m 'not slow'"
-PYTEST_FLAGS ?=
+# All cores; for instance: make test PYTEST_FLAGS="-n 0 -x -m 'not slow'"
+PYTEST_FLAGS ?= -n auto
 
 VENV := .venv
 BIN := $(VENV)/bin

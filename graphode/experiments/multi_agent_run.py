@@ -111,6 +111,9 @@ def run(config: MultiAgent, console: Console | None = None) -> dict[str, Any]:
     if result is not None:
         say(console, f"{line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
         return result
+    threads = torch.get_num_threads()
+    # Tensors as small as these gain nothing from threads, which wait for each other.
+    torch.set_num_threads(1)
     try:
         result = _made(config, folder, console)
     except KeyboardInterrupt:
@@ -120,6 +123,8 @@ def run(config: MultiAgent, console: Console | None = None) -> dict[str, Any]:
             f"--fresh starts anew.",
         )
         raise
+    finally:
+        torch.set_num_threads(threads)
     say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
     return result
 

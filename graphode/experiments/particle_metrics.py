@@ -9,7 +9,6 @@
 A component that crosses zero makes MAPE as large as it likes; hence the others beside it.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -42,8 +41,3 @@ def _median(values: Tensor) -> Tensor:
 def spread(values: Float[Tensor, " members"]) -> dict[str, float]:
     """Mean and standard deviation over members."""
     return {"mean": float(values.mean()), "std": float(values.std(correction=0))}
-
-
-def finite_members(values: Float[Tensor, " members"]) -> Tensor:
-    """Which members have a number; those of a rollout that blew up have none."""
-    return torch.isfinite(values)
