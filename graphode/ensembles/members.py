@@ -66,10 +66,10 @@ class Members(nn.Module):
         inputs = [*self._tensors(), *member_numbers(), *leaves]
         entries = [self._entry(value) for value in inputs]
 
-        def one(*values: Any) -> Any:
+        def one(*values: Any, member: int | None = None) -> Any:
             weights, (seed, step), rest = self._parted(values)
             args, kwargs = pytree.tree_unflatten(rest, structure)
-            with of_member(seed, step):
+            with of_member(seed, step, member):
                 return functional_call(_Method(self.module, method), weights, args, kwargs)
 
         if self.others is not None or not self.maps or _is_better_alone(entries, self.count):
@@ -105,7 +105,7 @@ class Members(nn.Module):
             for index in range(self.count):
                 if self.others is not None:
                     self.module = self.others[index].train(whole.training)
-                answers.append(one(*(part[index] for part in parts)))
+                answers.append(one(*(part[index] for part in parts), member=index))
         finally:
             self.module = whole
         return pytree.tree_map(_stacked_views, *answers)

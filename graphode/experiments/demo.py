@@ -16,7 +16,8 @@ from rich.console import Console
 from graphode.experiments.demo_page import COLORS, write_page
 from graphode.experiments.multi_agent import HORIZONS
 from graphode.experiments.multi_agent_claims import claims
-from graphode.experiments.multi_agent_run import say, simulated
+from graphode.experiments.multi_agent_run import simulated
+from graphode.experiments.sitting import say
 from graphode.experiments.table_3 import LINES, Table3, collect, line_config, report
 
 SHOWN = ("Persistence", *COLORS)

@@ -21,6 +21,7 @@ from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recorded_loss import Program, RecordedLoss
 from graphode.experiments.run_folder import RunFolder, settings_of
+from graphode.experiments.sitting import sit
 from graphode.experiments.training import Outcome, Training, train
 from graphode.flows import Flow, capture
 
@@ -103,30 +104,13 @@ def halves(states: Tensor) -> tuple[Tensor, Tensor]:
 
 def run(config: MultiAgent, console: Console | None = None) -> dict[str, Any]:
     """Train the members, or go on, or read what was finished; prints and returns the result."""
-    console = console or Console()
-    config = config.resolved()
-    assert config.out is not None
-    folder = RunFolder(config.out, config)
-    result = None if config.fresh else folder.result
-    if result is not None:
-        say(console, f"{line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
-        return result
     threads = torch.get_num_threads()
     # Tensors as small as these gain nothing from threads, which wait for each other.
     torch.set_num_threads(1)
     try:
-        result = _made(config, folder, console)
-    except KeyboardInterrupt:
-        say(
-            console,
-            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
-            f"--fresh starts anew.",
-        )
-        raise
+        return sit(config, console, _made, line)
     finally:
         torch.set_num_threads(threads)
-    say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
-    return result
 
 
 def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -253,8 +237,3 @@ def line(result: dict[str, Any]) -> str:
     ]
     name = result["config"]["model"] + (f" ({result['label']})" if result["label"] else "")
     return f"{name}, {result['members']} members: {'; '.join(shown)}; {result['seconds']:.0f} s"
-
-
-def say(console: Console, text: str) -> None:
-    """Plain lines."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

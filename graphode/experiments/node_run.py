@@ -19,6 +19,7 @@ from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
+from graphode.experiments.sitting import sit
 from graphode.experiments.training import COSTS, Outcome, Training, train
 from graphode.experiments.trajectories import followed
 from graphode.flows import capture
@@ -81,26 +82,12 @@ class NodeObjective:
 
 def run(config: NodeClassification, console: Console | None = None) -> dict[str, Any]:
     """Train the members, or go on, or read what was finished; prints and returns the result."""
-    console = console or Console()
-    config = config.resolved()
-    assert config.out is not None
-    folder = RunFolder(config.out, config)
-    result = None if config.fresh else folder.result
-    if result is not None:
-        _say(console, f"{_line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
-        return result
-    try:
-        with determinism(config.deterministic):
-            result = _trained(config, folder, console)
-    except KeyboardInterrupt:
-        _say(
-            console,
-            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
-            f"--fresh starts anew.",
-        )
-        raise
-    _say(console, f"{_line(result)}\nResult: {folder.path / 'result.json'}")
-    return result
+    return sit(config, console, _made, _line)
+
+
+def _made(config: NodeClassification, folder: RunFolder, console: Console) -> dict[str, Any]:
+    with determinism(config.deterministic):
+        return _trained(config, folder, console)
 
 
 def _trained(config: NodeClassification, folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -216,7 +203,3 @@ def _line(result: dict[str, Any]) -> str:
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
     return ", ".join([*words, f"{result['seconds']:.0f} s"])
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

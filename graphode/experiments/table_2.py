@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, rich_table, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_presets import Model, Preset
 from graphode.experiments.traffic_run import run as run_traffic
-from graphode.experiments.traffic_run import say
 
 NAMES = {
     "rmse": "RMSE, mph",

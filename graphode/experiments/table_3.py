@@ -22,9 +22,9 @@ from rich.table import Table
 from graphode.experiments.multi_agent import HORIZONS, MultiAgent, Preset
 from graphode.experiments.multi_agent_claims import MEDIAN, claims
 from graphode.experiments.multi_agent_run import run as run_multi_agent
-from graphode.experiments.multi_agent_run import say
 from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
+from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, write
 
 NAMES = {

@@ -20,6 +20,7 @@ from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
+from graphode.experiments.sitting import sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
     STGCN_HORIZONS,
@@ -48,26 +49,12 @@ CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and th
 
 def run(config: TrafficForecast, console: Console | None = None) -> dict[str, Any]:
     """Train and test the members, or go on, or read what was finished; prints the result."""
-    console = console or Console()
-    config = config.resolved()
-    assert config.out is not None
-    folder = RunFolder(config.out, config)
-    result = None if config.fresh else folder.result
-    if result is not None:
-        say(console, f"{_line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
-        return result
-    try:
-        with determinism(config.deterministic):
-            result = _finished(config, folder, console)
-    except KeyboardInterrupt:
-        say(
-            console,
-            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
-            f"--fresh starts anew.",
-        )
-        raise
-    say(console, f"{_line(result)}\nResult: {folder.path / 'result.json'}")
-    return result
+    return sit(config, console, _made, _line)
+
+
+def _made(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
+    with determinism(config.deterministic):
+        return _finished(config, folder, console)
 
 
 def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -261,8 +248,3 @@ def _line(result: dict[str, Any]) -> str:
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
     return ", ".join([*words, f"{result['seconds']:.0f} s"])
-
-
-def say(console: Console, text: str) -> None:
-    """Plain words, whatever brackets they hold."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

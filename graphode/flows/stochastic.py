@@ -43,6 +43,7 @@ class SolveNoise:
     attempt: int = -1
     evaluation: int = 0
     masks: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
+    of_members: dict[int, dict[tuple[object, ...], Tensor]] = field(default_factory=dict)
 
     def begin_step(self, step: Number, attempt: int) -> None:
         """The solver starts (or takes again) a step; one tried twice has two attempts."""
@@ -109,18 +110,24 @@ def _listed(number: Number | None) -> Tensor | None:
 
 
 @contextmanager
-def of_member(prefix: Tensor | None, step: Tensor | None) -> Iterator[None]:
+def of_member(
+    prefix: Tensor | None, step: Tensor | None, member: int | None = None
+) -> Iterator[None]:
     """Masks drawn inside are those of one member: of the prefix and the step that are its own.
 
-    None where all members have the same. Masks are not kept: those of a member that is mapped by
-    `torch.func.vmap` have no meaning outside it.
+    Args:
+        prefix: None where all members have the same.
+        step: Likewise.
+        member: Its number, under which masks are kept for the solve. None for one that is mapped
+            by `torch.func.vmap`, whose masks have no meaning outside it.
     """
     global _prefix, _solve
     before = _prefix, _solve
     _prefix = current_prefix() if prefix is None else prefix
     if _solve is not None:
         number = _solve.step if step is None else step
-        _solve = replace(_solve, prefix=_prefix, step=number, masks={})
+        kept = {} if member is None else _solve.of_members.setdefault(member, {})
+        _solve = replace(_solve, prefix=_prefix, step=number, masks=kept)
     try:
         yield
     finally:

@@ -1,0 +1,49 @@
+"""One sitting of a run: read what was finished, or make it, or go on where the last one stopped."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from graphode.experiments.run_folder import RunFolder
+
+Result = dict[str, Any]
+
+
+def sit(
+    config: Any,
+    console: Console | None,
+    make: Callable[[Any, RunFolder, Console], Result],
+    line: Callable[[Result], str],
+) -> Result:
+    """The result of a run, which is said.
+
+    Args:
+        config: Settings with `resolved()`, `out` and `fresh`.
+        console: Where to say it.
+        make: Trains and measures; goes on from the folder's checkpoint.
+        line: A result in one line.
+    """
+    console = console or Console()
+    config = config.resolved()
+    folder = RunFolder(config.out, config)
+    result = None if config.fresh else folder.result
+    if result is not None:
+        say(console, f"{line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
+        return result
+    try:
+        result = make(config, folder, console)
+    except KeyboardInterrupt:
+        say(
+            console,
+            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
+            f"--fresh starts anew.",
+        )
+        raise
+    say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
+    return result
+
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
