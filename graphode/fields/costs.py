@@ -124,7 +124,7 @@ def _pulled_back(
 ) -> tuple[Tensor, Tensor]:
     """f and εᵀ ∂f/∂y, differentiable where gradients are wanted."""
     if torch._C._are_functorch_transforms_active():
-        dy, pull = torch.func.vjp(lambda state: field(t, state, graph), y)
+        dy, pull, *_ = torch.func.vjp(lambda state: field(t, state, graph), y)
         return dy, pull(noise)[0]
     wanted = torch.is_grad_enabled()
     with torch.enable_grad():

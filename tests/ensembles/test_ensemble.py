@@ -60,8 +60,6 @@ def assert_same(ensemble, build, call, tolerance=1e-12):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", STATIC)
 def test_a_member_answers_as_it_would_alone(name, sparse):
-    if name == "MLP" and sparse:
-        pytest.skip("an MLP takes dense features")
     x, graph = problem()
     x = gd.SparseFeatures(x) if sparse else x
     build = STATIC[name]

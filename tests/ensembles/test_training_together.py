@@ -35,8 +35,8 @@ def node_classification(name):
 
 def forecasting():
     """The same for irregular series."""
-    times = (0.1 + torch.rand(4, 3)).cumsum(-1)
-    x, queries, target = torch.randn(4, 3, 5, 2), times[:, -1:] + 0.5, torch.randn(4, 1, 5, 1)
+    times = (0.1 + torch.rand(2, 2)).cumsum(-1)
+    x, queries, target = torch.randn(2, 2, 5, 2), times[:, -1:] + 0.3, torch.randn(2, 1, 5, 1)
     graph = random_graph(5)
 
     def loss_of(model):
