@@ -86,10 +86,10 @@ QUICK_LR = 2e-2
 QUICK_EPOCHS = {  # on Cora and Citeseer, on Pubmed
     "gcn":        (100, 30),
     "gcn_star":   (100, 30),
-    "gcde_rk2":   (80, 10),
-    "gcde_rk4":   (80, 10),
-    "gcde_dpr5":  (20, 4),
-    "cgcde_dpr5": (10, 2),
+    "gcde_rk2":   (150, 25),
+    "gcde_rk4":   (150, 25),
+    "gcde_dpr5":  (40, 8),
+    "cgcde_dpr5": (20, 4),
 }
 # fmt: on
 
