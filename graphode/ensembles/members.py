@@ -76,6 +76,8 @@ class Members(nn.Module):
             return self._one_by_one(one, entries)
         try:
             return self._mapped(one, entries)
+        except torch.OutOfMemoryError:
+            raise  # says nothing of the module; fewer members are the remedy
         except Exception as reason:
             result = self._one_by_one(one, entries)
             self._warn(reason)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, rich_table, write
+from graphode.experiments.tables import Row, check_asked, rich_table, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_presets import Model, Preset
@@ -144,14 +144,7 @@ class Table2:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        known = list(dict.fromkeys(line.model for line in LINES))
-        for name in self.models:
-            if name not in known:
-                raise ValueError(
-                    f"Unknown model {name!r} in table 2. Choose among: {', '.join(known)}."
-                )
-        if self.seeds is not None and self.seeds < 1:
-            raise ValueError(f"`seeds` must be 1 or more, but is {self.seeds}.")
+        check_asked("table 2", self.models, (line.model for line in LINES), self.seeds)
         for line in self.lines[:1]:  # what is wrong with the settings is wrong in every cell
             for keep in self.probabilities:
                 cell_config(self, line, keep, Path())

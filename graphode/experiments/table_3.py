@@ -25,7 +25,7 @@ from graphode.experiments.multi_agent_run import run as run_multi_agent
 from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, write
+from graphode.experiments.tables import Row, check_asked, write
 
 NAMES = {
     "mape": "MAPE, %",
@@ -122,14 +122,7 @@ class Table3:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        known = list(dict.fromkeys(line.model for line in LINES))
-        for name in self.models:
-            if name not in known:
-                raise ValueError(
-                    f"Unknown model {name!r} in table 3. Choose among: {', '.join(known)}."
-                )
-        if self.seeds is not None and self.seeds < 1:
-            raise ValueError(f"`seeds` must be 1 or more, but is {self.seeds}.")
+        check_asked("table 3", self.models, (line.model for line in LINES), self.seeds)
 
     @property
     def lines(self) -> list[Line]:

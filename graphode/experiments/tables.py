@@ -7,7 +7,7 @@ paper's, and what ours cost.
 import csv
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -80,6 +80,18 @@ def markdown(rows: Sequence[Row], title: str, notes: Sequence[str] = (), costs: 
         lines.append("")
     lines += (f"- {note}" for note in notes)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def check_asked(table: str, models: Sequence[str], known: Iterable[str], seeds: int | None) -> None:
+    """Refuse lines that a table does not have, and tables without members."""
+    names = list(dict.fromkeys(known))
+    for name in models:
+        if name not in names:
+            raise ValueError(
+                f"Unknown model {name!r} in {table}. Choose among: {', '.join(names)}."
+            )
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"`seeds` must be 1 or more, but is {seeds}.")
 
 
 def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:
