@@ -17,7 +17,7 @@ from graphode.fields.dropout import Dropout
 from graphode.fields.fused_convolution import convolve
 from graphode.fields.validation import check_channels
 from graphode.flows.stochastic import Redraw
-from graphode.graphs import Graph
+from graphode.graphs import DenseGraph, Graph
 
 
 class GraphConvolution(nn.Module):
@@ -110,13 +110,17 @@ class GraphConvMap(nn.Module):
         """The layers in turn; the time makes no difference."""
         del t
         check_channels(self, h, self.widths[0])
+        *lead, nodes, _ = h.shape
+        is_lone = bool(lead) and math.prod(lead) == 1 and not isinstance(graph, DenseGraph)
+        if is_lone:
+            h = h.reshape(nodes, -1)  # cheaper as a matrix
         last = len(self.layers) - 1
         for index, (layer, dropout) in enumerate(zip(self.layers, self.dropouts, strict=True)):
             activation = self.final_activation if index == last else self.activation
             assert isinstance(layer, GraphConvolution)
             assert isinstance(dropout, Dropout)
             h = convolve(h, layer.weight, layer.bias, graph, activation, dropout)
-        return h
+        return h.reshape(*lead, nodes, -1) if is_lone else h
 
 
 class GraphConvField(GraphConvMap):

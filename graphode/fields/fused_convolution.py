@@ -15,11 +15,12 @@ from torch import Tensor
 
 from graphode.fields.activation import ACTIVATIONS, Activation, find_activation
 from graphode.fields.dropout import Dropout
+from graphode.fields.sparse_mixing import mixed_sparsely
 from graphode.flows.kernels import may_use_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask
 from graphode.graphs import Graph
 from graphode.graphs.derivatives import Sparsity
-from graphode.graphs.product import product_of_samples
+from graphode.graphs.product import is_plain, product_of_samples
 
 # Numbers as in `graphs.batched_kernel`.
 _NUMBER: dict[Activation, int] = {
@@ -50,9 +51,14 @@ def mix(h: Tensor, weight: Tensor, dropout: Dropout | None = None) -> Tensor:
         - **h:** `[..., nodes, in_channels]`
         - **weight:** `[in_channels, out_channels]`
     """
+    if dropout is not None and not dropout.is_active:
+        dropout = None
     if not may_use_kernels(h, weight) or max(weight.shape) > _WIDEST or h.ndim < 2:
-        return (h if dropout is None else dropout(h)) @ weight
-    if dropout is None or not dropout.is_active:
+        if dropout is None:
+            return h @ weight
+        mixed = mixed_sparsely(h, weight, dropout)
+        return dropout(h) @ weight if mixed is None else mixed
+    if dropout is None:
         return _Mix.apply(h, weight, None, 0, 0.0)  # pyright: ignore[reportReturnType]
     from graphode.flows.mask_kernel import prefix_and_word
 
@@ -81,7 +87,11 @@ def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation)
         operands = graph._operands(u.dtype)
         return _Spread.apply(u, bias, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
     out = graph.propagate(u)
-    return activation(out if bias is None else out + bias)
+    if bias is None:
+        return activation(out)
+    # Nobody else holds the product. Of a view of it, autograd would make a copy for that.
+    in_place = is_plain(out, bias) and not (torch.is_grad_enabled() and out._is_view())
+    return activation(out.add_(bias) if in_place else out + bias)
 
 
 class _Mix(torch.autograd.Function):

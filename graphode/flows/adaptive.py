@@ -23,7 +23,7 @@ from graphode.flows.runge_kutta import RungeKutta
 from graphode.flows.solution import Status
 
 # A step that reaches all but this part of what remains ends at the end.
-_LANDING = 1e-10
+LANDING = 1e-10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class AdaptiveSolve:
 
     def _attempt(self, y: Tensor, carry: Carry) -> tuple[Step, Tensor]:
         remaining = self.t1 - self.t
-        lands = self.dt.abs() >= remaining.abs() * (1 - _LANDING)
+        lands = self.dt.abs() >= remaining.abs() * (1 - LANDING)
         size = torch.where(self.running, torch.where(lands, remaining, self.dt), 0.0)
         t = self.start + (self.t - self.start.detach()) if self.start.requires_grad else self.t
         self.numbers = (self.accepted, self.numbers[1] + 1)

@@ -4,12 +4,23 @@ Hairer, Nørsett, Wanner, "Solving Ordinary Differential Equations I", 2nd ed., 
 Söderlind (2003), "Digital filters in adaptive time-stepping" (PID control).
 """
 
+import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+
+# A step without error would ask for an infinite one.
+_SMALLEST_RATIO = 1e-10
+
+# Of the first step: its error over what is tolerated, and how far it may exceed the book's.
+_FIRST_ERROR = 0.1
+_FIRST_GROWTH = 10.0
+
+Ratio = TypeVar("Ratio", float, Tensor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +54,30 @@ class StepControl:
         self, ratio: Tensor, previous: Tensor, before: Tensor, accept: Tensor, error_order: int
     ) -> Tensor:
         """The next step size over this one, per sample."""
+        factor = self._wanted(ratio.clamp(min=_SMALLEST_RATIO), previous, before, error_order)
+        factor = factor.clamp(self.min_factor, self.max_factor)
+        factor = torch.where(accept, factor, factor.clamp(max=1.0))
+        return torch.where(ratio.isfinite(), factor, self.min_factor)
+
+    def lone_factor(
+        self, ratio: float, previous: float, before: float, accept: bool, error_order: int
+    ) -> float:
+        """The same for one sample."""
+        if not math.isfinite(ratio):
+            return self.min_factor
+        factor = self._wanted(max(ratio, _SMALLEST_RATIO), previous, before, error_order)
+        factor = min(max(factor, self.min_factor), self.max_factor)
+        return factor if accept else min(factor, 1.0)
+
+    def _wanted(self, ratio: Ratio, previous: Ratio, before: Ratio, error_order: int) -> Ratio:
         p, i, d = (
             value / (error_order + 1)
             for value in (self.proportional, self.integral, self.derivative)
         )
-        # A step without error would ask for an infinite one.
-        ratio = ratio.clamp(min=1e-10)
         factor = self.safety * ratio ** -(p + i + d)
         if p or d:
             factor = factor * previous ** (p + 2 * d) * before**-d
-        factor = factor.clamp(self.min_factor, self.max_factor)
-        factor = torch.where(accept, factor, factor.clamp(max=1.0))
-        return torch.where(ratio.isfinite(), factor, self.min_factor)
+        return factor  # pyright: ignore[reportReturnType]
 
 
 def first_step(
@@ -67,8 +90,15 @@ def first_step(
     error_order: int,
     rtol: float,
     atol: float,
+    error_constant: float | None = None,
 ) -> Tensor:
-    """A first step size per sample, signed, from one explicit Euler step (one evaluation)."""
+    """A first step size per sample, signed, from one explicit Euler step (one evaluation).
+
+    The book's guess supposes that all derivatives are as large as the larger of the first two, and
+    that the method's error has the factor 1. Where `error_constant` C is known it is corrected, up
+    to ten times: of y′ = λ y, with the λ that the Euler step has seen, a step dt has the error
+    C (λ dt)^p dt |y′|, which may be a tenth of what is tolerated.
+    """
     layout = f.layout
     tolerated = atol + rtol * y0.abs()
     d0 = layout.rms(y0 / tolerated).to(layout.time_dtype)
@@ -87,6 +117,48 @@ def first_step(
         (0.01 / largest) ** (1 / (error_order + 1)),
     )
     step = torch.minimum(100 * guess, refined)
+    if error_constant is not None:
+        slope = error_constant * d1 * (d2 / d1) ** error_order
+        linear = (_FIRST_ERROR / slope) ** (1 / (error_order + 1))
+        wanted = torch.minimum(linear, _FIRST_GROWTH * step)
+        step = torch.where(wanted > step, wanted, step)
     # A non-finite trial says nothing but "smaller".
     step = torch.where(step.isfinite(), step, guess)
     return torch.minimum(step, span.abs()) * span.sign()
+
+
+def lone_first_step(
+    f: Evaluation,
+    t0: float,
+    y0: Tensor,
+    derivative: Tensor,
+    span: float,
+    *,
+    error_order: int,
+    rtol: float,
+    atol: float,
+    error_constant: float | None = None,
+) -> float:
+    """`first_step` of one sample."""
+    layout = f.layout
+    tolerated = y0.abs().mul_(rtol).add_(atol)
+    d0 = layout.rms(y0 / tolerated).item()
+    d1 = layout.rms(derivative / tolerated).item()
+    guess = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
+    guess = min(guess if math.isfinite(guess) else 1e-6, abs(span))
+    trial = math.copysign(guess, span)
+    moved = f(t0 + trial, torch.add(y0, derivative, alpha=trial))
+    change = layout.rms((moved - derivative).div_(tolerated)).item()
+    if guess == 0 or not math.isfinite(change):
+        return trial
+    largest = max(d1, change / guess)
+    if largest <= 1e-15:
+        refined = max(guess * 1e-3, 1e-6)
+    else:
+        refined = (0.01 / largest) ** (1 / (error_order + 1))
+    step = min(100 * guess, refined)
+    slope = (error_constant or 0.0) * d1 * (change / guess / d1) ** error_order if d1 else 0.0
+    if slope > 0:
+        linear = (_FIRST_ERROR / slope) ** (1 / (error_order + 1))
+        step = max(step, min(linear, _FIRST_GROWTH * step))
+    return math.copysign(min(step, abs(span)), span)

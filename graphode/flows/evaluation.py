@@ -83,11 +83,12 @@ def advance(
 ) -> Tensor:
     """y + dt Σ_j w_j k_j."""
     scale = layout.scale(dt)
-    used = [(w, k) for w, k in zip(weights, stages, strict=False) if w != 0]
-    by_sample = scale if isinstance(scale, Tensor) else None
-    if may_combine(y, [k for _, k in used], by_sample):
-        factor = 1.0 if isinstance(scale, Tensor) else scale
-        return combined(y, [w * factor for w, _ in used], [k for _, k in used], by_sample)
+    if y.is_cuda:
+        used = [(w, k) for w, k in zip(weights, stages, strict=False) if w != 0]
+        by_sample = scale if isinstance(scale, Tensor) else None
+        if may_combine(y, [k for _, k in used], by_sample):
+            factor = 1.0 if isinstance(scale, Tensor) else scale
+            return combined(y, [w * factor for w, _ in used], [k for _, k in used], by_sample)
     if isinstance(scale, Tensor):
         return torch.addcmul(y, weighted_sum(weights, stages, 1.0), scale)
     total: Tensor | None = None

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from graphode.flows.capture import CapturedFlows
 from graphode.flows.control import StepControl
@@ -19,6 +18,7 @@ from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
 from graphode.flows.integrate import integrate
 from graphode.flows.layout import Layout, SegmentedLayout, Time
+from graphode.flows.masks import is_traced
 from graphode.flows.method import Method
 from graphode.flows.problem import (
     Problem,
@@ -214,9 +214,7 @@ def _layout_of(h: Tensor, graph: Any) -> Layout:
 
 def _traced(h: Tensor) -> bool:
     """Whether operations are being compiled, captured or recorded, so that no value is known."""
-    if torch.compiler.is_compiling() or get_proxy_mode() is not None:
-        return True
-    return h.is_cuda and torch.cuda.is_current_stream_capturing()
+    return is_traced() or (h.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:

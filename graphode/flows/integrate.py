@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from graphode.flows.adaptive import AdaptiveSolve, Tolerances
-from graphode.flows.control import StepControl, first_step
+from graphode.flows.control import StepControl, first_step, lone_first_step
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event, EventTracker
 from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.layout import Time
+from graphode.flows.lone import LoneSolve
 from graphode.flows.method import Method, Step
 from graphode.flows.outputs import Outputs
 from graphode.flows.problem import Problem
@@ -192,6 +193,11 @@ def _adaptive(
     recorder: Recorder | None,
     attempts: int | None,
 ) -> Result:
+    only_end = outputs is recorder is attempts is None and not (events or settings.keep_steps)
+    differentiates_times = problem.times.requires_grad and torch.is_grad_enabled()
+    on_cpu = problem.layout.device.type == "cpu"
+    if problem.is_lone and on_cpu and only_end and not differentiates_times:
+        return _lone(problem, settings, f, y0)
     method = settings.method
     t0, t1 = problem.per_sample(0), problem.per_sample(-1)
     f.noise.begin_step(-1, -1)
@@ -211,6 +217,7 @@ def _adaptive(
                 error_order=method.tableau.error_order,
                 rtol=settings.rtol,
                 atol=settings.atol,
+                error_constant=method.tableau.error_constant,
             )
     kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = [] if settings.keep_steps else None
     loop = AdaptiveSolve(
@@ -246,6 +253,46 @@ def _adaptive(
         starts = end
     states = outputs.finish(f, y) if outputs is not None else None
     return Result(states, y, stats, loop.status, loop.t, records, steps)
+
+
+def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Result:
+    """An adaptive solve of one sample on a CPU, of which nobody wants more than its end."""
+    method, tolerances = settings.method, settings.tolerances
+    assert isinstance(method, RungeKutta)
+    assert tolerances is not None
+    t0, t1 = float(problem.host[0, 0]), float(problem.host[-1, 0])
+    f.noise.begin_step(-1, -1)
+    carry = method.start(f, t0, y0)
+    with torch.no_grad():
+        dt = lone_first_step(
+            f,
+            t0,
+            y0,
+            carry[0],
+            t1 - t0,
+            error_order=method.tableau.error_order,
+            rtol=settings.rtol,
+            atol=settings.atol,
+            error_constant=method.tableau.error_constant,
+        )
+    loop = LoneSolve(method, f, t0, t1, dt, tolerances)
+    y = loop.run(y0, carry)
+
+    def filled(value: float) -> Tensor:
+        dtype = torch.int64 if isinstance(value, int) else problem.layout.time_dtype
+        return torch.full(problem.layout.batch_shape, value, dtype=dtype)
+
+    status, end = filled(int(loop.status)), filled(loop.t)
+    if settings.raise_on_failure and loop.status != Status.SUCCESS:
+        raise SolveError(describe_failure(status, end, filled(loop.dt), y, problem.layout))
+    stats = Stats(
+        evaluations=filled(f.calls if t0 != t1 else 0),
+        accepted=filled(loop.accepted),
+        rejected=filled(loop.rejected),
+        field_calls=f.calls,
+        status=status,
+    )
+    return Result(None, y, stats, status, end, (), [])
 
 
 def steps_for(step_size: float, host: np.ndarray) -> int:

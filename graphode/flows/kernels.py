@@ -24,10 +24,13 @@ def may_use_kernels(*tensors: Tensor | None) -> bool:
     The kernels are mapped and differentiated (twice, too), but not traced by `torch.compile`, nor
     pushed forward by `torch.func.jvp`.
     """
-    given = [tensor for tensor in tensors if tensor is not None]
+    for tensor in tensors:
+        if tensor is not None and (
+            tensor.device.type not in DEVICES or tensor.dtype != torch.float32
+        ):
+            return False
     return (
-        all(tensor.device.type in DEVICES and tensor.dtype == torch.float32 for tensor in given)
-        and has_triton()
+        has_triton()
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cuda")
         and forward_ad._current_level < 0

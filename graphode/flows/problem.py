@@ -31,8 +31,13 @@ class Problem:
 
     @property
     def shared_times(self) -> bool:
-        """Whether all samples have the same times."""
-        return self.times.ndim == 1
+        """Whether all samples have the same times; one sample has."""
+        return self.times.ndim == 1 or self.is_lone
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether there is one sample only."""
+        return self.layout.batch_shape.numel() == 1
 
     def per_sample(self, index: int, times: Tensor | None = None) -> Tensor:
         """The `index`-th output time, one value per sample."""

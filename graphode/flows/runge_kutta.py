@@ -7,7 +7,7 @@ from graphode.flows.combination import error_ratio, may_combine
 from graphode.flows.evaluation import Evaluation, advance, weighted_sum
 from graphode.flows.layout import SegmentedLayout, Time
 from graphode.flows.method import Carry, Method, Step, blend, hermite
-from graphode.flows.tableaus import Tableau
+from graphode.flows.tableaus import Row, Tableau
 
 
 class RungeKutta(Method):
@@ -46,20 +46,25 @@ class RungeKutta(Method):
         tableau, layout = self.tableau, f.layout
         assert tableau.e is not None
         dt = layout.scale(step.dt)
-        used = [(w, k) for w, k in zip(tableau.e, step.stages, strict=False) if w != 0]
-        terms = [k for _, k in used]
         one_estimate = tableau.e_low is None and not isinstance(layout, SegmentedLayout)
-        if one_estimate and isinstance(dt, Tensor) and may_combine(step.y0, terms, dt):
-            weights = [w for w, _ in used]
-            ratio = error_ratio(step.y0, step.y1, weights, terms, dt, rtol, atol)
-            return ratio.reshape(layout.batch_shape)
+        if one_estimate and isinstance(dt, Tensor) and step.y0.is_cuda:
+            used = [(w, k) for w, k in zip(tableau.e, step.stages, strict=False) if w != 0]
+            weights, terms = [w for w, _ in used], [k for _, k in used]
+            if may_combine(step.y0, terms, dt):
+                ratio = error_ratio(step.y0, step.y1, weights, terms, dt, rtol, atol)
+                return ratio.reshape(layout.batch_shape)
         tolerated = torch.maximum(step.y0.abs(), step.y1.abs()).mul_(rtol).add_(atol)
-        ratio = layout.rms((weighted_sum(tableau.e, step.stages, 1.0) * dt).div_(tolerated))
+        ratio = layout.rms(self._error(tableau.e, step, dt).div_(tolerated))
         if tableau.e_low is None:
             return ratio
-        low = layout.rms((weighted_sum(tableau.e_low, step.stages, 1.0) * dt).div_(tolerated))
+        low = layout.rms(self._error(tableau.e_low, step, dt).div_(tolerated))
         denominator = torch.sqrt(ratio**2 + 0.01 * low**2)
         return torch.where(denominator == 0, 0.0, ratio**2 / denominator)
+
+    def _error(self, weights: Row, step: Step, dt: Time) -> Tensor:
+        if isinstance(dt, Tensor):
+            return weighted_sum(weights, step.stages, 1.0) * dt
+        return weighted_sum(weights, step.stages, dt)
 
     def interpolate(self, f: Evaluation, step: Step, theta: Tensor) -> Tensor:
         """The published continuous extension, or cubic Hermite for methods that have none."""

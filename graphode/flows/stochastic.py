@@ -13,18 +13,18 @@ stands in `masks`.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from graphode.flows.masks import MaskKey, Number, keyed_mask, mix
+from graphode.flows.masks import MaskKey, Number, is_traced, keyed_mask, mix
 
 Redraw = Literal["per_solve", "per_step", "per_eval"]
-
+Drawn = TypeVar("Drawn")
 
 # What `stochastic` supplies to every key inside it, mixed once: `[*members, *samples]` or a number.
 _prefix: Number | None = None
@@ -42,8 +42,8 @@ class SolveNoise:
     step: Number = -1
     attempt: int = -1
     evaluation: int = 0
-    masks: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
-    of_members: dict[int, dict[tuple[object, ...], Tensor]] = field(default_factory=dict)
+    masks: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    of_members: dict[int, dict[tuple[object, ...], Any]] = field(default_factory=dict)
 
     def begin_step(self, step: Number, attempt: int) -> None:
         """The solver starts (or takes again) a step; one tried twice has two attempts."""
@@ -167,17 +167,22 @@ class Stochastic(nn.Module):
             positions: The hashed place of each entry; see `masks.hashed_positions`.
             like: Where the mask is needed.
         """
+
+        @torch.no_grad()
+        def mask() -> Tensor:
+            return keyed_mask(self.mask_key().whole, rate, positions, like.dtype)
+
+        return self.drawn((rate, positions.shape, like.dtype, like.device), mask)
+
+    def drawn(self, name: tuple[object, ...], draw: Callable[[], Drawn]) -> Drawn:
+        """What `draw` gives; in a solve that keeps its masks, what it gave the first time."""
         noise = _solve
         if noise is None or self.redraw != "per_solve" or _is_mapped():
-            return self._mask(rate, positions, like)
-        name = (id(self), rate, positions.shape, like.dtype, like.device)
+            return draw()
+        name = (id(self), *name)
         if name not in noise.masks:
-            noise.masks[name] = self._mask(rate, positions, like)
+            noise.masks[name] = draw()
         return noise.masks[name]
-
-    @torch.no_grad()
-    def _mask(self, rate: float, positions: Tensor, like: Tensor) -> Tensor:
-        return keyed_mask(self.mask_key().whole, rate, positions, like.dtype)
 
     def mask_key(self) -> MaskKey:
         """The key of the mask that is due now."""
@@ -193,7 +198,15 @@ class Stochastic(nn.Module):
                 "per_eval": (noise.attempt, noise.evaluation),
             }
             prefix, numbers = noise.prefix, (noise.draw, *counters[self.redraw])
-        return MaskKey(0 if prefix is None else prefix, mix([self.path_number, *numbers]))
+        prefix = 0 if prefix is None else _known(prefix)
+        return MaskKey(prefix, mix([self.path_number, *map(_known, numbers)]))
+
+
+def _known(number: Number) -> Number:
+    """A lone number on the host as one of Python's, with which keys are mixed faster."""
+    if not isinstance(number, Tensor) or number.ndim or number.device.type != "cpu":
+        return number
+    return number if _is_mapped() or is_traced() else int(number)
 
 
 def _is_mapped() -> bool:

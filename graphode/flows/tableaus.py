@@ -15,6 +15,7 @@ References:
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphode.flows.dop853 import (
     DOP853_A,
@@ -62,6 +63,19 @@ class Tableau:
     def first_same_as_last(self) -> bool:
         """Whether the last stage is the derivative at the end of the step."""
         return self.c[-1] == 1 and self.b[-1] == 0 and self.a[-1] == self.b[:-1]
+
+    @cached_property
+    def error_constant(self) -> float | None:
+        """C in the estimated error C (λ dt)^p dt |y′| of y′ = λ y, p the order of the estimate.
+
+        C = |e Aᵖ 1|; None where there is no estimate, or more than one.
+        """
+        if self.e is None or self.e_low is not None:
+            return None
+        powers = [1.0] * len(self.c)
+        for _ in range(self.error_order):
+            powers = [sum(w * v for w, v in zip(row, powers, strict=False)) for row in self.a]
+        return abs(sum(w * v for w, v in zip(self.e, powers, strict=False)))
 
     @property
     def num_stages(self) -> int:

