@@ -35,7 +35,8 @@ from graphode.data import Particles, simulate
 from graphode.data.particle_forces import NearPairs
 from graphode.ensembles import Ensemble
 from graphode.experiments.multi_agent import MultiAgent
-from graphode.experiments.multi_agent_run import OneStep, advance_of, halves
+from graphode.experiments.multi_agent_run import advance_of, halves
+from graphode.experiments.one_step import one_step
 from graphode.experiments.particle_models import builder
 from graphode.experiments.recorded_loss import Program, record
 from graphode.experiments.training import Trainer, Training
@@ -152,7 +153,7 @@ def _against(of: str) -> dict[str, Any]:
         else:
             runs = {program: _our_rollout(starts, config, program) for program in get_args(Program)}
             runs["rival"] = _rival_rollout(make(), starts[0], config.dt)
-        times = side_by_side(runs, "cpu", repeats=15)
+        times = side_by_side(runs, "cpu", repeats=101 if of == "training" else 15)
         rival = times.pop("rival")
         found[model] = {
             "seeds": SEEDS,
@@ -165,7 +166,7 @@ def _against(of: str) -> dict[str, Any]:
 
 def _our_step(train: Tensor, config: MultiAgent, program: Program) -> Callable[[], object]:
     ensemble = Ensemble(builder(config), config.seeds)
-    objective = OneStep(train, config.dt, config.stride, program)
+    objective = one_step(train, config.dt, config.stride, program)
     return Trainer(ensemble, objective, Training(epochs=1, lr=0.01)).update
 
 

@@ -8,12 +8,13 @@ masks of this library know what it means to be mapped, so that one product serve
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from graphode.fields import unpack
@@ -63,14 +64,16 @@ class Members(nn.Module):
 
     def _evaluate(self, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, structure = pytree.tree_flatten((args, kwargs), is_one_thing)
-        inputs = [*self._tensors(), *member_numbers(), *leaves]
+        weights = [own[name] for own, name in _places(self.module)]
+        inputs = [*weights, *member_numbers(), *leaves]
         entries = [self._entry(value) for value in inputs]
 
         def one(*values: Any, member: int | None = None) -> Any:
-            weights, (seed, step), rest = self._parted(values)
-            args, kwargs = pytree.tree_unflatten(rest, structure)
-            with of_member(seed, step, member):
-                return functional_call(_Method(self.module, method), weights, args, kwargs)
+            own, (seed, step) = values[: len(weights)], values[len(weights) : -len(leaves)]
+            args, kwargs = pytree.tree_unflatten(values[-len(leaves) :], structure)
+            call = self.module if method is None else getattr(self.module, method)
+            with of_member(seed, step, member), _holding(self.module, own):
+                return call(*args, **kwargs)
 
         if self.others is not None or not self.maps or _is_better_alone(entries, self.count):
             return self._one_by_one(one, entries)
@@ -101,7 +104,7 @@ class Members(nn.Module):
     def _one_by_one(self, one: Callable[..., Any], entries: list[tuple[Any, int | None]]) -> Any:
         whole = self.module
         # Taken apart once: the gradient of each index by itself would be as large as the whole.
-        parts = [[v] * self.count if dim is None else v.unbind(0) for v, dim in entries]
+        parts = [[v] * self.count if dim is None else _apart(v) for v, dim in entries]
         answers = []
         try:
             for index in range(self.count):
@@ -112,17 +115,8 @@ class Members(nn.Module):
             self.module = whole
         return pytree.tree_map(_stacked_views, *answers)
 
-    def _tensors(self) -> list[Tensor]:
-        return [tensor for _, tensor in self._named_tensors()]
-
     def _named_tensors(self) -> list[tuple[str, Tensor]]:
         return [*self.module.named_parameters(), *self.module.named_buffers()]
-
-    def _parted(self, values: tuple[Any, ...]) -> tuple[dict[str, Tensor], Any, list[Any]]:
-        names = [f"module.{name}" for name, _ in self._named_tensors()]
-        count = len(names)
-        weights = dict(zip(names, values[:count], strict=True))
-        return weights, values[count : count + 2], list(values[count + 2 :])
 
     def _entry(self, value: Any) -> tuple[Any, int | None]:
         """A value and the dimension of its members; without one where all share it."""
@@ -151,16 +145,33 @@ class Members(nn.Module):
         )
 
 
-class _Method(nn.Module):
-    """A module called by another name than `forward`."""
+def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
+    """Where a module and its parts hold their parameters and buffers."""
+    return [
+        (own, name)
+        for part in module.modules()
+        for own in (part._parameters, part._buffers)
+        for name, tensor in own.items()
+        if tensor is not None
+    ]
 
-    def __init__(self, module: nn.Module, method: str | None) -> None:
-        super().__init__()
-        self.module, self.method = module, method
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        call = self.module if self.method is None else getattr(self.module, self.method)
-        return call(*args, **kwargs)
+@contextmanager
+def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[None]:
+    """The module with these parameters and buffers; after that with its own.
+
+    As `torch.func.functional_call` does it, without its search for names, which for a field on a
+    graph of a few thousand nodes costs as much as an evaluation.
+    """
+    places = _places(module)
+    before = [own[name] for own, name in places]
+    try:
+        for (own, name), tensor in zip(places, tensors, strict=True):
+            own[name] = tensor
+        yield
+    finally:
+        for (own, name), tensor in zip(places, before, strict=True):
+            own[name] = tensor
 
 
 def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
@@ -174,6 +185,11 @@ def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
     mapped = [value for value, dim in entries if dim is not None]
     on_cpu = all(value.device.type == "cpu" for value in mapped)
     return on_cpu and any(value.numel() >= LARGE_MEMBER * count for value in mapped)
+
+
+def _apart(tensor: Tensor) -> Sequence[Tensor]:
+    """The parts of all members; the gradient of one alone is a view, that of many a copy."""
+    return (tensor.squeeze(0),) if len(tensor) == 1 else tensor.unbind(0)
 
 
 def _stacked_views(*parts: Tensor) -> Tensor:

@@ -48,6 +48,7 @@ class MemberAdam:
         device = self.parameters[0].device
         self.count = torch.zeros((), dtype=torch.float64, device=device)
         self.fused = may_use_kernels(*self.parameters)
+        self.groups = [] if self.fused else self._alike_for_all_members()
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], pace: float | Tensor = 1.0) -> None:
@@ -56,8 +57,11 @@ class MemberAdam:
         Args:
             pace: What the learning rates are multiplied by, `[]`.
         """
-        beta1, beta2 = self.betas
         self.count += 1
+        if self.groups:
+            self._step_in_one_pass(gradients, pace)
+            return
+        beta1, beta2 = self.betas
         correction1 = 1 - beta1**self.count
         correction2 = (1 - beta2**self.count).sqrt()
         if self.fused:
@@ -70,6 +74,37 @@ class MemberAdam:
             square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             scale = (square.sqrt() / correction2.to(square)).add_(self.eps)
             parameter.sub_(mean / scale * (self.lr[k] / correction1.to(mean) * pace))
+
+    def _alike_for_all_members(self) -> list[tuple[float, float, list[int]]]:
+        """Rate, decay and places of parameters that torch's Adam for a CPU can move together."""
+        if not all(p.device.type == "cpu" and p.is_contiguous() for p in self.parameters):
+            return []
+        places: dict[tuple[float, float], list[int]] = {}
+        for k, (rate, decay) in enumerate(zip(self.lr, self.weight_decay, strict=True)):
+            if isinstance(rate, Tensor) or isinstance(decay, Tensor):
+                return []
+            places.setdefault((rate, decay), []).append(k)
+        return [(*rates, group) for rates, group in places.items()]
+
+    def _step_in_one_pass(self, gradients: Sequence[Tensor], pace: float | Tensor) -> None:
+        """All that happens to a number of a parameter while it is at hand."""
+        beta1, beta2 = self.betas
+        for rate, decay, group in self.groups:
+            torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+                [self.parameters[k] for k in group],
+                [gradients[k].contiguous() for k in group],
+                [self.means[k] for k in group],
+                [self.squares[k] for k in group],
+                [],
+                [self.count] * len(group),
+                lr=rate * pace,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=decay,
+                eps=self.eps,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def _step_by_kernel(
         self, gradients: Sequence[Tensor], corrections: Tensor, pace: float | Tensor

@@ -1,6 +1,5 @@
 """A run of the multi-agent experiment from settings to result: systems, members, forecasts."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -13,81 +12,23 @@ from graphode.data import Particles, Trajectories, simulate
 from graphode.ensembles import Ensemble
 from graphode.experiments.devices import find_device
 from graphode.experiments.multi_agent import MultiAgent
+from graphode.experiments.one_step import OneStep, one_step
 from graphode.experiments.particle_metrics import spread
 from graphode.experiments.particle_models import BASELINES, CHANNELS, FLAT, baseline, builder
 from graphode.experiments.particle_rollouts import Advance, errors, forecasts
 from graphode.experiments.particle_transfer import learned_force, transferred
 from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
-from graphode.experiments.recorded_loss import Program, RecordedLoss
 from graphode.experiments.run_folder import RunFolder, settings_of
 from graphode.experiments.sitting import sit
 from graphode.experiments.training import Outcome, Training, train
 from graphode.flows import Flow, capture
 
 ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
-HELD_OUT = 20  # every so manieth state of the training half is for validation
-PAIRS_AT_ONCE = 1 << 21  # a message of 32 channels for each is a quarter of a GB
+# With a message of 32 channels for each, 16 MB, which a CPU's allocator keeps for the next (four
+# times as many are half as fast, measured), or a quarter of a GB.
+PAIRS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 21}
 EXAMPLE = (5, 50)  # the forecasts of the first member that pictures show, beside a free one
-
-
-@dataclasses.dataclass
-class OneStep:
-    """The error of one step, as that of the mean velocity over it: ‖Φ(y_t) − y_{t+dt}‖² / dt².
-
-    The minimiser is that of the plain error, and so, but for its ε, are Adam's steps; the numbers
-    are of the size 1 whatever dt.
-
-    Args:
-        states: The training half, `[members, time, n, 4]`.
-        dt: Between two states.
-        stride: An epoch sees every so manieth state.
-        program: Whether loss and gradients are recorded once and repeated.
-    """
-
-    states: Tensor
-    dt: float
-    stride: int
-    program: Program = "eager"
-    measures: tuple[str, ...] = ("validation_loss",)
-
-    def __post_init__(self) -> None:
-        steps = torch.arange(self.states.shape[1] - 1, device=self.states.device)
-        aside = steps % HELD_OUT == HELD_OUT - 1
-        # In the precision of the states; what is left of a difference is of the size of dt.
-        rates = (self.states[:, 1:] - self.states[:, :-1]) / self.dt
-        inputs, rates = (part.to(torch.get_default_dtype()) for part in (self.states, rates))
-        self.held_out = inputs[:, steps[aside]], rates[:, steps[aside]]
-        self.inputs, self.rates = inputs[:, steps[~aside]], rates[:, steps[~aside]]
-        self.places = torch.arange(self.inputs.shape[1] // self.stride, device=steps.device)
-        self.epoch = torch.zeros((), dtype=torch.int64, device=steps.device)
-        self.recorded: tuple[nn.Module, RecordedLoss] | None = None
-
-    def follow(self, epoch: Tensor) -> None:
-        """Whose states differ from epoch to epoch."""
-        self.epoch = epoch
-
-    def loss(self, ensemble: nn.Module) -> Tensor:
-        """Over this epoch's states, `[members]`."""
-        chosen = self.places * self.stride + self.epoch % self.stride
-        batch = self.inputs.index_select(1, chosen), self.rates.index_select(1, chosen)
-        if self.program == "eager" or batch[0].is_cuda:
-            return self._error(ensemble, *batch)
-        if self.recorded is None or self.recorded[0] is not ensemble:
-            compiled = self.program == "compiled"
-            recorded = RecordedLoss(ensemble, self._error, batch, compiled=compiled)
-            self.recorded = ensemble, recorded
-        return self.recorded[1](*batch)
-
-    def measure(self, ensemble: nn.Module) -> dict[str, Tensor]:
-        """Over the states kept aside."""
-        if not self.held_out[0].shape[1]:
-            return {"validation_loss": self._error(ensemble, self.inputs, self.rates)}
-        return {"validation_loss": self._error(ensemble, *self.held_out)}
-
-    def _error(self, ensemble: nn.Module, inputs: Tensor, rates: Tensor) -> Tensor:
-        moved = ensemble(inputs, None, per_member=True)
-        return ((moved - inputs) / self.dt - rates).square().mean((1, 2, 3))
 
 
 @functools.lru_cache(maxsize=8)
@@ -124,7 +65,7 @@ def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, 
     if config.model in BASELINES:
         outcome, advance = Outcome({}, 0.0, None), baseline(config.model, config.dt)
     else:
-        objective = OneStep(train_half, config.dt, config.stride, config.program)
+        objective = one_step(train_half, config.dt, config.stride, config.program, config.loss)
         outcome = _trained(config, folder, console, objective)
         advance = advance_of(outcome.ensemble)
     true = test_half.to(torch.get_default_dtype())
@@ -190,7 +131,8 @@ def advance_of(ensemble: nn.Module) -> Advance:
 
     def advance(state: Tensor) -> Tensor:
         members, _, n, _ = state.shape
-        parts = state.split(max(1, PAIRS_AT_ONCE // (members * n**2)), 1)
+        pairs = PAIRS_AT_ONCE.get(state.device.type, PAIRS_AT_ONCE["cpu"])
+        parts = state.split(max(1, pairs // (members * n**2)), 1)
         moved = [ensemble(part.contiguous(), None, per_member=True) for part in parts]
         return moved[0] if len(moved) == 1 else torch.cat(moved, 1)
 

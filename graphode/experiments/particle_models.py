@@ -6,6 +6,8 @@
     gde_ii            x″ = GCN([x, x′], A), 4-16-16-2: the physical second order, the table's row
     gde_ii_latent     h″ = GCN([h, h′], A), 8-32-32-4, h′(0) a linear layer of h
     gde_ii_literal    [h, a]′ = GCN([h, a], A), 8-32-32-8, a(0) = 0: the paper's widths
+    gde_ii_relative   x″ = g([x, x′]) + φ(L [x, x′]), L = I − D⁻¹A, φ 4-16-16-2: the convolution
+                      sees how a particle differs from its neighbours, not their common mean
     gmde_ii           x″ = g([x, x′]) + Σ m(difference of states), messages on relative states
     pair_force        x″ = g([x, x′]) + Σ φ(d, ḋ) n, forces along the line between two
     persistence       h⁺ = h
@@ -15,6 +17,7 @@ Poli et al. (2019), "Graph Neural Ordinary Differential Equations", multi-agent 
 made from the positions of the state that the field is asked at, predicted ones in a forecast.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +37,7 @@ from graphode.fields import (
     pack,
     unpack,
 )
+from graphode.fields.activation import find_activation
 from graphode.flows import Flow
 from graphode.graphs import dense_radius_graph
 from graphode.models import GDE, MLP, MLPField
@@ -49,6 +53,7 @@ Model = Literal[
     "gde_ii",
     "gde_ii_latent",
     "gde_ii_literal",
+    "gde_ii_relative",
     "gmde_ii",
     "pair_force",
     "persistence",
@@ -122,6 +127,37 @@ class LatentSecondOrder(SecondOrder):
     def pack(self, h: Tensor, velocity: Tensor | None = None) -> Tensor:
         """[h, lift(h)]."""
         return torch.cat([h, self.lift(h) if velocity is None else velocity], -1)
+
+
+class RelativeConvolution(nn.Module):
+    """x″ = g([x, x′]) + φ(L [x, x′]), on a graph normalised to L = I − D⁻¹A.
+
+    g is linear; φ has no biases, so that with an odd activation a particle alone follows g.
+
+    Args:
+        hidden: Width between the three layers of φ.
+        activation: Between them.
+
+    Shapes:
+        - **h:** `[..., n, 4]` → `[..., n, 2]`
+    """
+
+    def __init__(self, hidden: int, activation: str) -> None:
+        super().__init__()
+        widths = (CHANNELS, hidden, hidden, CHANNELS // 2)
+        self.layers = nn.ModuleList(
+            nn.Linear(before, after, bias=False) for before, after in itertools.pairwise(widths)
+        )
+        self.own = nn.Linear(CHANNELS, CHANNELS // 2)
+        self.activation = find_activation(activation)
+
+    def forward(self, t: float | Tensor, h: Tensor, graph: Any) -> Tensor:
+        """The acceleration; the time makes no difference."""
+        del t
+        z = self.layers[0](graph.propagate(h))
+        for layer in self.layers[1:]:
+            z = layer(self.activation(z))
+        return self.own(h) + z
 
 
 class SeesAdjacency(nn.Module):
@@ -216,6 +252,9 @@ def _graph_field(config: "MultiAgent") -> ParticleField:
     elif config.model == "gde_ii_literal":
         inside = GraphConvField([2 * both, hidden, hidden, 2 * both], activation)
         field = Augmented(inside, both)
+    elif config.model == "gde_ii_relative":
+        field = SecondOrder(RelativeConvolution(hidden, activation), True)
+        return ParticleField(field, radius, normalize="rw_laplacian")
     else:
         relative = config.model == "gmde_ii"
         widths = [both, hidden, hidden, half] if relative else [2, hidden, hidden, 1]

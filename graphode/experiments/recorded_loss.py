@@ -10,34 +10,45 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from graphode.experiments.shortened import call_directly, shorten
 from graphode.flows import stochastic
 
 Program = Literal["eager", "recorded", "compiled"]
 
 
 def record(
-    function: Callable[..., Any], *inputs: Any, compiled: bool = False
+    function: Callable[..., Any], *inputs: Tensor, compiled: bool = False
 ) -> Callable[..., Any]:
     """What a function does with tensors of these shapes, to be done again with others.
 
+    What comes back is to be read only, and autograd knows nothing of it.
+
     Args:
-        function: No value may decide what it does, it draws nothing at random, and its graphs
-            are matrices (`DenseGraph`).
-        inputs: Tensors, or lists of them.
+        function: Returns a tensor or a list of them. No value may decide what it does, it draws
+            nothing at random, and its graphs are matrices (`DenseGraph`).
+        inputs: Tensors.
         compiled: Whether to compile it, which needs a C++ compiler and some ten seconds.
     """
     # Nothing is drawn inside, but members of an ensemble ask whose draw it would be.
     with stochastic(0, 0):
-        program = make_fx(function)(*inputs)
-    return torch.compile(program) if compiled else program
+        program = shorten(make_fx(function)(*inputs))
+    repeated: Any = _compiled(program, inputs) if compiled else call_directly(program).forward
+    return torch.inference_mode()(repeated)
+
+
+def _compiled(program: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Any:
+    """What `torch.compile` does after tracing, without its checks at every call."""
+    from torch._inductor import compile  # takes a second
+
+    return compile(program, list(inputs))
 
 
 class RecordedLoss:
-    """`loss(ensemble)` of members that do not drop anything, as one program.
+    """Loss and gradients of members that do not drop anything, as one program.
 
     Args:
         ensemble: Whose parameters the program takes; each `[members, …]`.
@@ -59,19 +70,23 @@ class RecordedLoss:
         names, parameters = zip(*whole.named_parameters(), strict=True)
         self.parameters = parameters
 
-        def program(parameters: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
-            leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+        def program(*tensors: Tensor) -> list[Tensor]:
+            leaves = [tensor.detach().requires_grad_() for tensor in tensors[: len(names)]]
+            inputs = tensors[len(names) :]
             with torch.enable_grad():
                 values = functional_call(whole, dict(zip(names, leaves, strict=True)), inputs)
-                gradients = torch.autograd.grad(values.sum(), leaves, materialize_grads=True)
-            return (values.detach(), *gradients)
+                # A member's loss depends on its own parameters only.
+                each = torch.ones(values.shape, dtype=values.dtype, device=values.device)
+                gradients = torch.autograd.grad(values, leaves, each, materialize_grads=True)
+            return [values.detach(), *gradients]
 
         given = [p.detach() for p in parameters]
-        self.program = record(program, given, *inputs, compiled=compiled)
+        self.program = record(program, *given, *inputs, compiled=compiled)
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """The loss of each member, with gradients."""
-        return _Repeated.apply(self.program, len(inputs), *inputs, *self.parameters)
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The loss of each member, `[members]`, and its gradients by the ensemble's parameters."""
+        loss, *gradients = self.program(*self.parameters, *inputs)
+        return loss, gradients
 
 
 class _Loss(nn.Module):
@@ -83,24 +98,3 @@ class _Loss(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.loss(self.ensemble, *inputs)
-
-
-class _Repeated(torch.autograd.Function):
-    """The program's loss, whose gradients are known as soon as it is."""
-
-    @staticmethod
-    def forward(ctx: Any, program: Callable[..., Any], count: int, *tensors: Tensor) -> Tensor:
-        inputs, parameters = tensors[:count], tensors[count:]
-        loss, *gradients = program([p.detach() for p in parameters], *inputs)
-        ctx.save_for_backward(*gradients)
-        ctx.count = count
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
-        # A member's loss depends on its own parameters only.
-        gradients = (
-            weights[0].reshape(-1, *(1,) * (gradient.ndim - 1)) * gradient
-            for gradient in ctx.saved_tensors
-        )
-        return (None, None, *(None,) * ctx.count, *gradients)

@@ -73,8 +73,8 @@ LINES = (
     Line("GDE-II, latent", "gde_ii_latent"),
     Line("GDE-II, literal", "gde_ii_literal"),
     Line("GDE-II, oracle graph", "gde_ii", changes={"oracle": True}),
+    Line("GDE-II, relative", "gde_ii_relative"),
     Line("GMDE-II", "gmde_ii"),
-    Line("GMDE-II (tuned)", "gmde_ii", "tuned"),
     Line("Pair force (tuned)", "pair_force", "tuned", {"transfer": True}),
     Line("Static, 16n", "static", changes={"hidden": 16}, side=True),
     Line("Static, 32n", "static", changes={"hidden": 32}, side=True),
@@ -97,7 +97,7 @@ class Table3:
         quick: Few members and epochs, no side studies: shows that all runs, not what is reached.
         device: auto, cpu, cuda, cuda:1 …
         models: Only these: persistence, harmonic, static, neural_ode, gde, gde_ii, gde_ii_latent,
-            gde_ii_literal, gmde_ii, pair_force.
+            gde_ii_literal, gde_ii_relative, gmde_ii, pair_force.
         side: The side studies: wider layers, adjacency fed to Static and Neural ODE.
         epochs: Another number of epochs than the presets'.
         n: Particles.

@@ -22,6 +22,16 @@ STATIC = {
     "GCDE-dpr5": lambda seed: gd.GCDE.dpr5(FEATURES, WIDTH, CLASSES),
     "GADE": lambda seed: gd.GADE(FEATURES, WIDTH, CLASSES),
     "GMDE": lambda seed: gd.GMDE(FEATURES, WIDTH, CLASSES),
+    "GCNII": lambda seed: gd.GDE(
+        encoder=gd.LinearEncoder(FEATURES, WIDTH, dropout=0.5),
+        flow=gd.Flow(
+            gd.GCNIIField(WIDTH, dropout=0.5, layers=4, t1=4.0, redraw="per_eval"),
+            solver="euler",
+            num_steps=4,
+        ),
+        readout=gd.LinearReadout(WIDTH, CLASSES, 0.5),
+        t1=4.0,
+    ),
     "GAT": lambda seed: gd.GAT(FEATURES, WIDTH, CLASSES),
     "MLP": lambda seed: gd.MLP(FEATURES, WIDTH, CLASSES, dropout=0.5),
 }
