@@ -1,15 +1,15 @@
 """Hybrid systems: a training step against torchdiffeq, streaming, and cost against size.
 
-    python benchmarks/hybrid.py --device cpu           all of it
+    python benchmarks/hybrid.py --device cpu --out results/hybrid-cpu.json            all of it
     python benchmarks/hybrid.py --only training --device cuda
+    python benchmarks/hybrid.py --figure docs/figures/hybrid-cost.png   from the results there are
 
-The rival integrates the whole batch over the union of the gaps its samples have at a step, with one
-torchdiffeq `odeint`, and picks for each sample the state at its own gap: the way of the authors'
-released `ODEBlock.forward_batched`. Both sides share cell, field, head, weights and tolerances, run
-in one process and take turns; times are medians after warm-up. The last line is one JSON object.
+The rivals of the training step are described in `hybrid_rivals.py`. All sides have the same weights
+and tolerances, run in one process and take turns; times are medians after warm-up. Cost against
+nodes and window length is that of a training step with two steps of rk4 a gap, so that the work of
+a gap does not depend on the tolerance. The last line is one JSON object.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -17,23 +17,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import machine, side_by_side
+from hybrid_rivals import TOLERANCES, Forecast, PyGModel, shared_field
+from measure import script, side_by_side
 from torch import Tensor
 
 import graphode as gd
 
-PARTS = ("training", "streaming", "nodes", "steps")
 SENSORS, WINDOWS, STEPS = 228, 64, 5
-TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}
+NODES = (100, 1000, 10_000, 100_000)
+WINDOW_LENGTHS = (5, 10, 20, 40, 80)
+RESULTS = Path(__file__).parents[1] / "results"
 
 
-def road_graph(num_nodes: int, device: str, neighbours: int = 8, seed: int = 0) -> gd.Graph:
-    """Sensors scattered in the plane, each linked with its nearest, normalised as in a GCN."""
+def road_edges(num_nodes: int, neighbours: int = 8, seed: int = 0) -> Tensor:
+    """Sensors scattered in the plane, each linked with its nearest, both ways: `[2, edges]`."""
     generator = torch.Generator().manual_seed(seed)
     places = torch.rand(num_nodes, 2, generator=generator)
     links = gd.nearest_graph(places, neighbours).edge_index
-    edges = torch.unique(torch.cat([links, links.flip(0)], 1), dim=1)
-    return gd.Graph(edges, num_nodes).normalize("sym").to(device)
+    return torch.unique(torch.cat([links, links.flip(0)], 1), dim=1)
+
+
+def road_graph(num_nodes: int, device: str) -> gd.Graph:
+    """The roads, normalised as in a GCN."""
+    return gd.Graph(road_edges(num_nodes), num_nodes).normalize("sym").to(device)
 
 
 def windows(
@@ -53,63 +59,52 @@ def windows(
     return x, times[:, :-1], times[:, -1:]
 
 
-def over_the_union(
-    model: gd.GCDEGRU, x: Tensor, times: Tensor, graph: gd.Graph, queries: Tensor
-) -> tuple[Tensor, int]:
-    """The rival's forecast, and how often it called the field."""
-    import torchdiffeq
-
-    field, calls = model.flow.field, 0
-
-    def counted(t: Tensor, h: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return field(t, h, graph)
-
-    h = x.new_zeros(*x[:, 0].shape[:-1], model.parts.channels)
-    samples = torch.arange(len(x), device=x.device)
-    moments = torch.cat([times, queries], -1)
-    for step in range(times.shape[1]):
-        h = model.jump(h, x[:, step], graph)
-        gaps = moments[:, step + 1] - moments[:, step]
-        union, own = torch.unique(torch.cat([gaps.new_zeros(1), gaps]), return_inverse=True)
-        states = torchdiffeq.odeint(counted, h, union.to(h.dtype), method="dopri5", **TOLERANCES)
-        h = states[own[1:], samples]
-    return model.readout(h, graph)[:, None], calls
-
-
 def training(device: str) -> dict[str, Any]:
     """A training step of GCDE-GRU on 64 windows × 5 steps × 228 sensors, float32."""
     torch.manual_seed(0)
     graph = road_graph(SENSORS, device)
     model = gd.GCDEGRU(**TOLERANCES).to(device)
+    edges = road_edges(SENSORS).to(device)
+    pyg, pyg_sparse = (PyGModel(model, edges, WINDOWS, SENSORS, sparse) for sparse in (False, True))
+    rivals: dict[str, Forecast] = {
+        "shared_field": shared_field(model, graph),
+        "pyg": pyg,
+        "pyg_sparse": pyg_sparse,
+    }
 
     def train(forecast: Callable[[], Tensor]) -> Callable[[], None]:
         def run() -> None:
             forecast().square().mean().backward()
-            model.zero_grad()
+            for trained in (model, pyg, pyg_sparse):
+                trained.zero_grad()
 
         return run
 
     found: dict[str, Any] = {}
     for name, keep in (("irregular", None), ("grid_keep_30", 0.3), ("grid_keep_100", 1.0)):
-        x, times, queries = windows(WINDOWS, STEPS, SENSORS, device, keep)
+        window = x, times, queries = windows(WINDOWS, STEPS, SENSORS, device, keep)
         ours = lambda x=x, t=times, q=queries: model(x, t, graph, q)  # noqa: E731
-        theirs = lambda x=x, t=times, q=queries: over_the_union(model, x, t, graph, q)  # noqa: E731
+        runs: dict[str, Callable[[], object]] = {"ours": train(ours)}
         with torch.no_grad(), gd.record_stats() as stats:
             y = ours()
-            rival, calls = theirs()
-        repeats = 5 if device == "cpu" else 20
-        runs = {"ours": train(ours), "rival": train(lambda f=theirs: f()[0])}
-        took = side_by_side(runs, device, repeats=repeats, warmup=1)
-        found[name] = {
-            "milliseconds": took["ours"],
-            "rival_milliseconds": took["rival"],
-            "rival_over_ours": took["rival"] / took["ours"],
-            "field_calls": sum(part.field_calls for part in stats),
-            "rival_field_calls": calls,
-            "largest_difference": (y - rival).abs().max().item(),
+        row: dict[str, Any] = {
+            # Groups of samples are solved apart: calls count as the share of the batch they have.
+            "field_calls": sum(s.field_calls * s.evaluations.numel() for s in stats) / WINDOWS,
+            "field_calls_of_a_sample": sum(int(s.evaluations.sum()) for s in stats) / WINDOWS,
         }
+        for rival, forecast in rivals.items():
+            with torch.no_grad():
+                theirs, calls = forecast(*window)
+            row[f"{rival}_field_calls"] = calls
+            row[f"{rival}_largest_difference"] = (y - theirs).abs().max().item()
+            runs[rival] = train(lambda f=forecast, w=window: f(*w)[0])
+        repeats = 5 if device == "cpu" else 20
+        took = side_by_side(runs, device, repeats=repeats, warmup=1)
+        row["milliseconds"] = took["ours"]
+        for rival in rivals:
+            row[f"{rival}_milliseconds"] = took[rival]
+            row[f"{rival}_over_ours"] = took[rival] / took["ours"]
+        found[name] = row
     return found
 
 
@@ -146,36 +141,67 @@ def _trained(device: str, batch: int, steps: int, nodes: int, repeats: int) -> d
 
 
 def nodes(device: str) -> dict[str, Any]:
-    """A training step of one window of 5 steps, 10² to 10⁵ nodes, two steps of rk4 a gap."""
-    sizes = (100, 1000, 10_000, 100_000)
-    rows = [_trained(device, 1, STEPS, size, 3) for size in sizes]
-    return {"rows": rows}
+    """A training step of one window of 5 steps, 10² to 10⁵ nodes."""
+    return {"rows": [_trained(device, 1, STEPS, count, 3) for count in NODES]}
 
 
 def steps(device: str) -> dict[str, Any]:
     """A training step of 16 windows of 228 sensors, 5 to 80 observations each."""
-    rows = [_trained(device, 16, count, SENSORS, 3) for count in (5, 10, 20, 40, 80)]
-    return {"rows": rows}
+    return {"rows": [_trained(device, 16, count, SENSORS, 3) for count in WINDOW_LENGTHS]}
 
 
-def main() -> None:
-    """Run the parts asked for and print what they found."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run; default all")
-    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
-    arguments = parser.parse_args()
-    found: dict[str, Any] = {"benchmark": "hybrid", "machine": machine(arguments.device)}
-    parts = {"training": training, "streaming": streaming, "nodes": nodes, "steps": steps}
-    for name in arguments.only or PARTS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        found[name] = parts[name](arguments.device)
-        print(json.dumps(found[name], indent=2), file=sys.stderr, flush=True)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found))
+def figure(path: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Cost against nodes and against the length of a window, by device."""
+    import matplotlib.pyplot as plt
 
+    picture, panels = plt.subplots(1, 2, figsize=(9.2, 3.6), layout="constrained")
+    labels = {
+        "nodes": ("nodes", f"one window of {STEPS} observations"),
+        "steps": ("observations in a window", f"16 windows, {SENSORS} sensors"),
+    }
+    for axes, (part, (label, title)) in zip(panels, labels.items(), strict=True):
+        for color, (device, result) in enumerate(found.items()):
+            rows = result[part]["rows"]
+            sizes = [row[part] for row in rows]
+            times = [row["milliseconds"] for row in rows]
+            axes.plot(sizes, times, "o-", color=f"C{color}", label=device)
+            proportional = [times[-1] * size / sizes[-1] for size in sizes]
+            note = "in proportion" if color == 0 else None
+            axes.plot(sizes, proportional, "--", color=f"C{color}", linewidth=1, label=note)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(label)
+        axes.set_title(title, fontsize=10)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    panels[1].set_xticks(WINDOW_LENGTHS, [str(count) for count in WINDOW_LENGTHS])
+    panels[1].minorticks_off()
+    panels[0].set_ylabel("milliseconds a training step")
+    panels[0].legend(fontsize=8, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.savefig(path, dpi=150)
+
+
+def committed() -> dict[str, dict[str, Any]]:
+    """The results there are, by what to call their device."""
+    found = {}
+    for device in ("cpu", "cuda"):
+        file = RESULTS / f"hybrid-{device}.json"
+        result = json.loads(file.read_text()) if file.exists() else {}
+        if "nodes" in result and "steps" in result:
+            machine = result["machine"]
+            found[machine.get("gpu") or f"{machine['cores']} cores, {device}"] = result
+    return found
+
+
+FACTS = {
+    "goals": {"rival_over_ours": 5, "streaming_milliseconds": {"cpu": 5}},
+    "field_tolerances": TOLERANCES,
+}
+PARTS = {"training": training, "streaming": streaming, "nodes": nodes, "steps": steps}
 
 if __name__ == "__main__":
-    main()
+    if "--figure" in sys.argv:
+        figure(Path(sys.argv[sys.argv.index("--figure") + 1]), committed())
+    else:
+        script(__doc__, "hybrid", FACTS, PARTS, tuple(PARTS))

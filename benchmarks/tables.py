@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hybrid_table import hybrid_rows
+
 ROOT = Path(__file__).parents[1]
 Row = tuple[str, ...]
 NO_FIGURES = "*No figures yet.*"
@@ -317,6 +319,7 @@ TABLES = {
         "attention": attention,
         "growth": growth,
         "masks": masks,
+        "hybrid": lambda: f"{markdown(*hybrid_rows(f := results('hybrid')))}\n\n{taken_on(f)}",
     },
 }
 

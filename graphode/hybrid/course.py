@@ -129,7 +129,8 @@ class Course:
         if leg is None:
             return
         parts, h = self.system.parts, self.h
-        end, reached = travel(self.system.flow, parts.flowing(h), self.graph, leg)
+        system = self.system
+        end, reached = travel(system.flow, parts.flowing(h), self.graph, leg, system.by_length)
         self.h = parts.moved(h, end)
         if not leg.columns:
             return

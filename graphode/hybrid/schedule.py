@@ -32,6 +32,7 @@ class Leg:
         at_end: Whether all of them are at the end of their samples' legs.
         order: The columns of each sample in the order of time, `[samples, columns]` on the host;
             None where the host must not be asked.
+        length: How long the leg of each sample is, `[samples]` on the host; None likewise.
     """
 
     start: Tensor
@@ -42,6 +43,24 @@ class Leg:
     inside: Tensor | None
     at_end: bool
     order: np.ndarray | None
+    length: np.ndarray | None
+
+    def of(self, rows: np.ndarray) -> "Leg":
+        """The leg of some samples of a batch of one dimension."""
+        assert self.order is not None
+        assert self.length is not None
+        index, length = torch.from_numpy(rows).to(self.start.device), self.length[rows]
+        return Leg(
+            start=self.start[index],
+            end=self.end[index],
+            moves=bool(length.any()),
+            columns=self.columns,
+            moments=self.moments[index],
+            inside=None if self.inside is None else self.inside[index],
+            at_end=self.at_end,
+            order=self.order[rows],
+            length=length,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +87,19 @@ def plan(
     steps = times.shape[-1]
     host_times, host_valid, host_queries, host_origin = _to_host(times, valid, queries, origin)
     check_order(host_times, host_valid, host_origin)
-    first = host_valid.argmax(1) if steps else np.zeros(len(host_queries), dtype=np.int64)
     if origin is None:
+        first = host_valid.argmax(1)
         index = torch.from_numpy(first).to(times.device).reshape(*times.shape[:-1], 1)
         origin = times.gather(-1, index)[..., 0]
-        host_origin = np.take_along_axis(host_times, first[:, None], 1)[:, 0]
+        host_origin = host_times[np.arange(len(first)), first]
     assert host_origin is not None
     check_queries(host_queries, host_origin)
 
     points = torch.cat([origin[..., None], times, queries], -1)
     host = np.concatenate([host_origin[:, None], host_times, host_queries], 1)
-    route = _Route(points, host, np.insert(host_valid, 0, True, axis=1), host_queries.shape[1])
+    has_point = np.ones((len(host), 1 + steps), dtype=bool)
+    has_point[:, 1:] = host_valid
+    route = _Route(points, host, has_point, host_queries.shape[1])
     before = [None if causal else route.leading_to(step) for step in range(steps + 1)]
     after = [route.coming_from(step, causal) for step in range(steps + 1)]
     return Schedule(before, after)
@@ -90,9 +111,10 @@ def _to_host(times: Tensor, valid: Tensor, queries: Tensor, origin: Tensor | Non
     parts += [] if origin is None else [origin[..., None]]
     joined = torch.cat([part.detach() for part in parts], -1)
     rows = joined.reshape(-1, joined.shape[-1]).numpy(force=True)
-    cuts = np.cumsum([part.shape[-1] for part in parts])[:-1]
-    found = np.split(rows, cuts, axis=1)
-    return [found[0], found[1] > 0, found[2], None if origin is None else found[3][:, 0]]
+    # Slices: NumPy's ways to split, insert and take cost more than all else of a streamed step.
+    steps, end = times.shape[-1], 2 * times.shape[-1] + queries.shape[-1]
+    found = [rows[:, :steps], rows[:, steps : 2 * steps] > 0, rows[:, 2 * steps : end]]
+    return [*found, None if origin is None else rows[:, end]]
 
 
 class _Route:
@@ -112,14 +134,14 @@ class _Route:
         self.rows = np.arange(len(host))
         self.latest = np.maximum.accumulate(np.where(valid, number, 0), 1)
         upcoming = np.minimum.accumulate(np.where(valid, number, count)[:, ::-1], 1)[:, ::-1]
-        upcoming = np.concatenate([upcoming[:, 1:], np.full((len(host), 1), count)], 1)
-        self.following = np.where(upcoming == count, -1, upcoming)
+        self.following = np.full_like(upcoming, -1)
+        self.following[:, :-1] = np.where(upcoming == count, -1, upcoming)[:, 1:]
         self.first_query, self.queries = count, host[:, count:]
         # Where a query comes from: the sample's last time before it, else the start.
         own = np.where(valid, host[:, :count], np.inf)
         earlier = own[:, None, :] < self.queries[:, :, None]
         self.origin_of = np.where(earlier, number, 0).max(-1)
-        self.target_of = np.take_along_axis(self.following, self.origin_of, 1)
+        self.target_of = self.following[self.rows[:, None], self.origin_of]
         self.horizon = self.latest[:, -1]
         if queries:
             furthest = self.queries.argmax(1)
@@ -152,7 +174,7 @@ class _Route:
         # Who has no such query waits at the nearer end, so that sorted queries stay sorted.
         side = np.where(asked <= start_time[:, None], start[:, None], end[:, None])
         where = np.where(has, self.first_query + columns, side)
-        when = np.take_along_axis(self.host, where, 1)
+        when = self.host[self.rows[:, None], where]
         index = np.concatenate([start[:, None], end[:, None], where], 1)
         chosen = self._gather(index)
         return Leg(
@@ -164,6 +186,7 @@ class _Route:
             inside=None if has.all() else self._on_device(has),
             at_end=bool((when == end_time[:, None])[has].all()),
             order=when.argsort(1, kind="stable"),
+            length=np.abs(end_time - start_time),
         )
 
     def _gather(self, index: np.ndarray) -> Tensor:
@@ -193,7 +216,7 @@ def traced_plan(
 
     def leg(start: Tensor, end: Tensor, columns: list[int]) -> Leg:
         moments = queries[..., : len(columns)]
-        return Leg(start, end, True, columns, moments, None, len(columns) == 1, None)
+        return Leg(start, end, True, columns, moments, None, len(columns) == 1, None, None)
 
     last = times.shape[-1]
     for step in range(last):

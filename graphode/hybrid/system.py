@@ -47,6 +47,9 @@ class HybridSystem(nn.Module):
         newcomers: From (x, graph), or x, to the state of nodes that appear; None for zeros.
         channels: Width of the state, where `jump` is not one of our cells, which know it.
         causal: Which graph the flow uses.
+        by_length: Whether on a CPU samples with gaps of like length may be solved apart from the
+            others, which then do not wait for the longest: for fields that hold no tensor with a
+            value for each sample.
 
     Shapes:
         - **x:** `[*batch, steps, nodes, channels]`; a list of `[*batch, nodes, channels]`, one
@@ -67,6 +70,7 @@ class HybridSystem(nn.Module):
         newcomers: Callable[..., Any] | None = None,
         channels: int | None = None,
         causal: bool = True,
+        by_length: bool = False,
     ) -> None:
         super().__init__()
         self.parts = _parts_of(jump, channels)
@@ -74,7 +78,7 @@ class HybridSystem(nn.Module):
         self.jump = jump
         self.readout = with_graph(readout, "readout")
         self.newcomers = None if newcomers is None else with_graph(newcomers, "newcomers")
-        self.causal = causal
+        self.causal, self.by_length = causal, by_length
         name_masks(self)
 
     def forward(

@@ -54,7 +54,8 @@ class RecurrentModel(HybridSystem):
         jump = cell
         if residual:
             jump, head = LastObservation(cell, out_channels), ResidualReadout(head, out_channels)
-        super().__init__(flow=flow, jump=jump, readout=head, causal=causal)
+        # The field is ours: it holds nothing of a sample.
+        super().__init__(flow=flow, jump=jump, readout=head, causal=causal, by_length=True)
 
 
 class GCGRU(RecurrentModel):
