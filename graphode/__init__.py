@@ -22,6 +22,7 @@ from graphode.fields import DiffusionField as DiffusionField
 from graphode.fields import Dropout as Dropout
 from graphode.fields import DualField as DualField
 from graphode.fields import EdgeDropout as EdgeDropout
+from graphode.fields import GCNIIField as GCNIIField
 from graphode.fields import GRANDField as GRANDField
 from graphode.fields import GraphCONField as GraphCONField
 from graphode.fields import GraphConvField as GraphConvField

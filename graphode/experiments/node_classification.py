@@ -31,19 +31,23 @@ class NodeClassification:
     Args:
         model: A line of the table.
         dataset: cora_linqs (part of the package), cora, citeseer, pubmed, or another node set.
-        preset: Where settings that are not given come from: printed (the paper's text) or authors
-            (their code).
+        preset: Where settings that are not given come from: printed (the paper's text), authors
+            (their code) or tuned (ours, of the model gcnii).
         members: How many are trained; member k has the seed `seed` + k.
         seed: Of the first member: its weights and its masks.
         hidden: Width of the state.
-        layers: Of the field; of gcn and gcn_star all layers.
+        layers: Of the field; of gcn and gcn_star all layers; of gcnii weights along its depth.
         input_dropout: Share of the features dropped in training.
         field_dropout: Share of each field layer's input.
         readout_dropout: Share of the last layer's input.
         redraw: When the field's masks are drawn: per_solve, per_step or per_eval.
         force: Allow per_eval under adaptive solvers.
+        alpha: Of gcnii: the share of the first state in what each evaluation sees.
+        mixing: Of gcnii: λ, how much the field's weight counts.
+        depth_terms: Of gcnii: terms in which its weights change smoothly with depth; 0 for none.
         lr: Adam's learning rate.
         weight_decay: L2 penalty.
+        field_decay: L2 penalty on the field's parameters; None for the same as on the others.
         decay: Penalise all parameters, or those of the first layer.
         epochs: How many.
         select_from: First epoch that can be selected; the last is epochs − 1.
@@ -78,9 +82,13 @@ class NodeClassification:
     readout_dropout: float
     redraw: Redraw
     force: bool
+    alpha: float = 0.1
+    mixing: float = 0.5
+    depth_terms: int = 0
 
     lr: float
     weight_decay: float
+    field_decay: float | None = None
     decay: Decay
     epochs: int
     select_from: int
@@ -106,12 +114,14 @@ class NodeClassification:
     @classmethod
     def of(
         cls,
-        model: Model = "gcde_rk4",
+        model: Model | None = None,
         dataset: str = "cora_linqs",
         preset: Preset = "printed",
         **changes: Any,
     ) -> "NodeClassification":
         """The settings of a preset, with changes; with other `epochs`, selection moves along."""
+        if model is None:
+            model = "gcnii" if preset == "tuned" else "gcde_rk4"
         found = settings(preset, model, dataset)
         if "epochs" in changes:  # the same share of another number of epochs
             found["select_from"] = found["select_from"] * changes["epochs"] // found["epochs"]
@@ -134,6 +144,15 @@ class NodeClassification:
                 f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "
                 f"{self.select_from}. Choose for example {self.epochs // 2}, the second half."
             )
+
+    @property
+    def decays(self) -> float | dict[str, float]:
+        """The L2 penalty, or those of parts by their names in an ensemble."""
+        if self.decay == "first_layer":
+            return {".encoder.": self.weight_decay}
+        if self.field_decay is None:
+            return self.weight_decay
+        return {".flow.": self.field_decay, "": self.weight_decay}
 
     def resolved(self) -> "NodeClassification":
         """With a device and a folder."""

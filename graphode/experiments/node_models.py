@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from graphode.fields import Controlled, GraphConvMap
-from graphode.models import GCDE, GCN, GDE, GraphConvEncoder, GraphConvReadout
+from graphode.fields import Controlled, DepthVarying, GCNIIField, GraphConvMap
+from graphode.models import (
+    GCDE,
+    GCN,
+    GDE,
+    GraphConvEncoder,
+    GraphConvReadout,
+    LinearEncoder,
+    LinearReadout,
+)
 from graphode.models.field_model import one_step_flow
 
 if TYPE_CHECKING:
@@ -17,7 +25,8 @@ def builder(
     config: "NodeClassification", features: int, classes: int
 ) -> Callable[[int], nn.Module]:
     """`build(seed)` of the configured model; the ensemble seeds the generator around it."""
-    make = {"gcn": _gcn, "gcn_star": _gcn_star, "cgcde_dpr5": _cgcde}.get(config.model, _gcde)
+    special = {"gcn": _gcn, "gcn_star": _gcn_star, "cgcde_dpr5": _cgcde, "gcnii": _gcnii}
+    make = special.get(config.model, _gcde)
 
     def build(seed: int) -> nn.Module:
         del seed
@@ -74,6 +83,29 @@ def _cgcde(config: "NodeClassification", features: int, classes: int) -> nn.Modu
         encoder=GraphConvEncoder(features, width, "relu", config.input_dropout),
         flow=one_step_flow(Controlled(inside, width, how="concat"), **_flow(config)),
         readout=GraphConvReadout(width, classes, config.readout_dropout),
+        t1=config.t1,
+    )
+
+
+def _gcnii(config: "NodeClassification", features: int, classes: int) -> nn.Module:
+    """The flow of GCNII between linear layers, which see no graph."""
+    width = config.hidden
+    field: nn.Module = GCNIIField(
+        width,
+        config.alpha,
+        config.mixing,
+        dropout=config.field_dropout,
+        layers=config.layers,
+        t1=config.t1,
+        redraw=config.redraw,
+        force=config.force,
+    )
+    if config.depth_terms:
+        field = DepthVarying(field, config.depth_terms, t1=config.t1)
+    return GDE(
+        encoder=LinearEncoder(features, width, "relu", config.input_dropout),
+        flow=one_step_flow(field, **_flow(config)),
+        readout=LinearReadout(width, classes, config.readout_dropout),
         t1=config.t1,
     )
 

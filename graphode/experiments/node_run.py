@@ -105,8 +105,7 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
     training = Training(
         epochs=config.epochs,
         lr=config.lr,
-        weight_decay=config.weight_decay,
-        decayed=".encoder." if config.decay == "first_layer" else "",
+        weight_decay=config.decays,
         select_from=config.select_from,
         patience=config.patience,
         log_every=config.log_every,

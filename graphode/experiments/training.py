@@ -11,7 +11,7 @@ checkpoints.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -28,6 +28,7 @@ from graphode.flows import Stats, Status, record_stats, stochastic
 
 COSTS = ("evaluations", "backward_evaluations", "evaluations_without_masks")
 SELECTED = "selected."  # in a checkpoint, before the names of parameters kept
+Penalty = float | Tensor | Mapping[str, float | Tensor]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,8 @@ class Training:
     Args:
         epochs: How many.
         lr: Adam's learning rate, for all members or each `[members]`.
-        weight_decay: L2 penalty on all parameters, for all members or each.
-        decayed: The penalty is on parameters whose names contain this; on all by default.
+        weight_decay: L2 penalty on all parameters, for all members or each; or such penalties by
+            part of a name, of which the first that a parameter's name contains counts for it.
         schedule: The learning rate stays ("constant"), or falls to 0 as a half cosine does, once
             ("cosine") or again and again ("restarts": Loshchilov, Hutter, 2017, "SGDR").
         period: Epochs between two restarts.
@@ -51,8 +52,7 @@ class Training:
 
     epochs: int
     lr: float | Tensor
-    weight_decay: float | Tensor = 0.0
-    decayed: str = ""
+    weight_decay: Penalty = 0.0
     schedule: Literal["constant", "cosine", "restarts"] = "constant"
     period: int = 10
     select_from: int = 0
@@ -86,7 +86,7 @@ class Trainer:
         device, members = self.parameters[0].device, self.parameters[0].shape[0]
         self.seeds = torch.as_tensor(ensemble.seeds, device=device)
         self.epoch = torch.zeros((), dtype=torch.int64, device=device)
-        decays = [training.weight_decay if training.decayed in name else 0.0 for name in names]
+        decays = [_decay(name, training.weight_decay) for name in names]
         self.optimizer = MemberAdam(self.parameters, training.lr, decays)
         self.metrics = ("train_loss", *objective.measures, *COSTS)
         self.selection = Selection(
@@ -139,15 +139,18 @@ class Trainer:
 
     def update(self) -> None:
         """One update of every member."""
+        differentiate = getattr(self.objective, "loss_and_gradients", self._differentiated)
+        loss, gradients = differentiate(self.ensemble)
+        self.optimizer.step(gradients, self._pace())
+        self.train_loss.add_(loss, alpha=1 / self.num_batches)
+
+    def _differentiated(self, ensemble: nn.Module) -> tuple[Tensor, Sequence[Tensor]]:
         key = stochastic(self.seeds, self.optimizer.count.to(torch.int64))
         with key, record_stats() as solves:
-            loss = self.objective.loss(self.ensemble)
-            gradients = torch.autograd.grad(
-                loss.sum(), self.parameters, allow_unused=True, materialize_grads=True
-            )
-        self.optimizer.step(gradients, self._pace())
-        self.train_loss += loss.detach() / self.num_batches
+            loss = self.objective.loss(ensemble)
+            gradients = torch.autograd.grad(loss.sum(), self.parameters, materialize_grads=True)
         self._watch(solves)
+        return loss.detach(), gradients
 
     def _watch(self, solves: list[Stats]) -> None:
         """Notice solves that were recorded with too few attempts; others have raised."""
@@ -159,9 +162,8 @@ class Trainer:
         """Evaluations per solve at the present parameters, `[members, 3]`."""
         self.ensemble.train()
         with record_stats() as solves, stochastic(self.seeds, self.epoch):
-            torch.autograd.grad(
-                self.objective.loss(self.ensemble).sum(), self.parameters, allow_unused=True
-            )
+            loss = self.objective.loss(self.ensemble).sum()
+            torch.autograd.grad(loss, self.parameters, allow_unused=True)
         self.ensemble.eval()
         with torch.no_grad(), record_stats() as solves_without_masks:
             self.objective.measure(self.ensemble)
@@ -202,6 +204,13 @@ class Trainer:
         backward = sum(stats.backward_evaluations for stats in solves)
         columns = (_evaluations(solves), backward, _evaluations(solves_without_masks))
         return torch.stack([self.block.new_zeros(members) + column for column in columns], -1)
+
+
+def _decay(name: str, weight_decay: Penalty) -> float | Tensor:
+    """The penalty on the parameter of this name."""
+    if not isinstance(weight_decay, Mapping):
+        return weight_decay
+    return next((decay for part, decay in weight_decay.items() if part in name), 0.0)
 
 
 def _evaluations(solves: list[Stats]) -> Tensor | float:

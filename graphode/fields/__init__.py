@@ -24,6 +24,7 @@ from graphode.fields.dropout import EdgeDropout as EdgeDropout
 from graphode.fields.dual import DualField as DualField
 from graphode.fields.extension import pack as pack
 from graphode.fields.extension import unpack as unpack
+from graphode.fields.gcnii import GCNIIField as GCNIIField
 from graphode.fields.grand import GRANDField as GRANDField
 from graphode.fields.graphcon import GraphCONField as GraphCONField
 from graphode.fields.message_passing import MessagePassingField as MessagePassingField

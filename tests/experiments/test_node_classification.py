@@ -19,6 +19,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective, run
 from graphode.experiments.presets import MODELS
+from graphode.fields import DepthVarying
 
 SMALL = {"hidden": 4, "epochs": 4, "log_every": 2, "members": 2, "device": "cpu"}
 
@@ -121,6 +122,29 @@ def test_the_table_of_settings_is_the_papers():
     assert (authors.redraw, authors.force, authors.layers) == ("per_eval", True, 1)
     kipf = NodeClassification.of("gcn", "pubmed")
     assert (kipf.hidden, kipf.lr, kipf.weight_decay, kipf.decay) == (16, 1e-2, 5e-4, "first_layer")
+
+
+def test_the_tuned_preset_is_one_family():
+    assert NodeClassification.defaults(["--preset", "tuned"]).model == "gcnii"
+    for dataset in ("cora", "citeseer", "pubmed"):
+        found = NodeClassification.of(dataset=dataset, preset="tuned")
+        assert found.decays == {".flow.": found.field_decay, "": found.weight_decay}
+    elsewhere = NodeClassification.of(dataset="cora_linqs", preset="tuned")
+    assert elsewhere.alpha == NodeClassification.of(dataset="cora", preset="tuned").alpha
+    with pytest.raises(ValueError, match=r"settings of gcnii only, but the model is 'gcn'\."):
+        NodeClassification.of("gcn", preset="tuned")
+
+
+def test_the_weight_of_gcnii_may_change_with_depth():
+    def built(**changes):
+        return builder(NodeClassification.of("gcnii", hidden=4, t1=8.0, **changes), 5, 3)(0)
+
+    one, layered, smooth = built(layers=1), built(layers=8), built(layers=1, depth_terms=2)
+    counts = [sum(p.numel() for p in model.flow.parameters()) for model in (one, layered, smooth)]
+    assert counts == [4 * 4, 8 * 4 * 4, 3 * 4 * 4]
+    assert layered.flow.field.t1 == 8.0
+    assert isinstance(smooth.flow.field, DepthVarying)
+    assert smooth.flow.field.t1 == 8.0
 
 
 def test_models_differ_by_one_matrix_as_in_the_papers_source():

@@ -98,14 +98,27 @@ def test_mistakes_are_explained(capsys, flags, message):
 
 
 def test_cells_are_the_papers_protocol(tmp_path):
-    for preset, lines in LINES.items():
-        for line in lines:
+    for preset in ("printed", "authors"):
+        for line in LINES[preset]:
             for dataset in DATASETS[preset]:
                 run = cell_config(Table1(preset=preset), line, dataset, tmp_path)
                 assert run.members == 100
                 assert (run.epochs, run.select_from) == (
                     (200, 0) if line.model == "gcn" else (2000, 1000)
                 )
+
+
+def test_the_tuned_table_has_one_line_and_says_how_it_was_found(
+    tmp_path, small, monkeypatch, capsys, without_type_checks
+):
+    monkeypatch.setattr(table_1, "DATASETS", {**DATASETS, "tuned": ("cora_linqs",)})
+    flags = ["--preset", "tuned", "--quick", "--epochs", "2", "--device", "cpu"]
+    cli.main(["reproduce", "table-1", *flags, "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "table.json").read_text())
+    assert row["model"] == "GCNII flow (tuned)"
+    assert row["paper"] is None
+    assert row["evaluations"] > 1
+    assert "one search on the validation nodes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_cells_that_two_presets_share_are_one_folder(tmp_path):

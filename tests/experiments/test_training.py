@@ -16,15 +16,16 @@ from tests.experiments.karate_runs import Silent, build, objective, train_in, tr
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_member_adam_is_torch_adam_for_every_member(weight_decay):
-    rates = torch.tensor([0.1, 0.01, 0.003])
-    start = [torch.randn(3, 4, 2), torch.randn(3, 2)]
+@pytest.mark.parametrize("rates", [(0.1, 0.01, 0.003), (0.01,)], ids=["own rates", "one rate"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_member_adam_is_torch_adam_for_every_member(rates, weight_decay, transposed):
+    start = [torch.randn(3, 2, 4).mT if transposed else torch.randn(3, 4, 2), torch.randn(3, 2)]
     gradients = [[torch.randn_like(p) for p in start] for _ in range(20)]
     together = [p.clone() for p in start]
-    adam = MemberAdam(together, rates, weight_decay)
+    adam = MemberAdam(together, torch.tensor(rates) if len(rates) > 1 else rates[0], weight_decay)
     for gradient in gradients:
         adam.step(gradient)
-    for member, rate in enumerate(rates.tolist()):
+    for member, rate in enumerate(torch.tensor(rates).expand(3).tolist()):
         lone = [p[member].clone().requires_grad_() for p in start]
         reference = torch.optim.Adam(lone, lr=rate, weight_decay=weight_decay)
         for gradient in gradients:
@@ -156,7 +157,7 @@ def test_a_model_without_a_flow_has_no_evaluations():
 
 
 def test_the_penalty_can_be_on_the_first_layer_only():
-    heavy = training(weight_decay=100.0, decayed=".encoder.", lr=0.01, log_every=1)
+    heavy = training(weight_decay={".encoder.": 100.0}, lr=0.01, log_every=1)
     trainer = Trainer(Ensemble(build, [0]), objective(), heavy)
     before = {name: p.detach().clone() for name, p in trainer.ensemble.named_parameters()}
     free = Trainer(Ensemble(build, [0]), objective(), training(weight_decay=0.0, lr=0.01))
@@ -170,6 +171,16 @@ def test_the_penalty_can_be_on_the_first_layer_only():
             torch.testing.assert_close(p.detach(), shrunk, rtol=1e-3, atol=1e-4)
         else:
             assert p.equal(q), name
+
+
+def test_of_penalties_by_name_the_first_that_fits_counts():
+    trainer = Trainer(
+        Ensemble(build, [0]), objective(), training(weight_decay={".flow.": 3.0, ".w": 2.0})
+    )
+    names = [name for name, _ in trainer.ensemble.named_parameters()]
+    expected = [3.0 if ".flow." in name else 2.0 if ".w" in name else 0.0 for name in names]
+    assert trainer.optimizer.weight_decay == expected
+    assert set(expected) == {0.0, 2.0, 3.0}
 
 
 def test_a_run_ends_when_every_member_has_stopped(tmp_path):

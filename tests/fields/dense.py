@@ -201,6 +201,16 @@ def _(field: F.CGNNField, t, h, a):
 
 
 @velocity.register
+def _(field: F.GCNIIField, t, h, a):
+    x, start = h.chunk(2, -1)
+    beta = math.log(field.mixing / (t + 1) + 1)
+    seen = (1 - field.alpha) * dense.convolution(a) @ x + field.alpha * start
+    weight = field.weight[math.floor(t / field.t1 * field.layers) if field.layers > 1 else 0]
+    dx = field.activation((1 - beta) * seen + beta * seen @ weight) - x
+    return torch.cat([dx, torch.zeros_like(start)], -1)
+
+
+@velocity.register
 def _(field: F.GRANDField, t, h, a):
     x, start = h[:, : field.channels], h[:, -field.channels :]
     seen = start if field.linear else x

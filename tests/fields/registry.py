@@ -106,6 +106,9 @@ CASES: dict[str, Case] = {
     "WalkPower": Case(lambda: F.WalkPowerField(4, terms=4)),
     "CGNN": Case(lambda: F.CGNNField(4)),
     "CGNN-plain": Case(lambda: F.CGNNField(4, mixes=False)),
+    "GCNII": Case(lambda: F.GCNIIField(4, activation="tanh")),
+    "GCNII-layers": Case(lambda: F.GCNIIField(4, activation="tanh", layers=3)),
+    "GCNII-varying": Case(lambda: varied(F.DepthVarying(F.GCNIIField(4, 0.3, 2.0, "tanh"), 2))),
     "GRAND-linear": Case(
         lambda: F.GRANDField(4, heads=2, attention_channels=3, linear=True), uses_weights=False
     ),

@@ -43,6 +43,9 @@ WIDTHS: dict[str, tuple[str, int, str, int]] = {
     "WalkPower": ("WalkPowerField", 8, INPUT, 11),
     "CGNN": ("CGNNField", 8, INPUT, 11),
     "CGNN-plain": ("CGNNField", 8, INPUT, 11),
+    "GCNII": ("GCNIIField", 8, START, 11),
+    "GCNII-layers": ("GCNIIField", 8, START, 11),
+    "GCNII-varying": ("GCNIIField", 8, START, 11),
     "GRAND-linear": ("GRANDField", 8, START, 11),
     "GRAND-nonlinear": ("GRANDField", 4, "", 7),
     "GRAND-source": ("GRANDField", 8, START, 11),
@@ -221,6 +224,15 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "an alpha of one": (
         lambda: F.CGNNField(4, alpha=1.0),
         "`alpha` must be between 0 and 1, but is 1.0. Solutions are bounded below 1.",
+    ),
+    "a share of more than all": (
+        lambda: F.GCNIIField(4, alpha=1.5),
+        "`alpha` must be between 0 and 1 and `mixing` 0 or more, but they are 1.5 and 0.5. GCNII "
+        "has 0.1 and 0.5.",
+    ),
+    "layers that end before they begin": (
+        lambda: F.GCNIIField(4, layers=2, t1=0.0),
+        "`t1` must be above 0, but is 0.0. Give the end of the flow.",
     ),
     "oscillators that explode": (
         lambda: F.GraphCONField(F.GraphConvField([4, 4]), damping=-1.0),

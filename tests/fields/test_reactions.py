@@ -1,5 +1,7 @@
 """Fields that users know by name, against what is known about them."""
 
+import math
+
 import pytest
 import torch
 
@@ -84,6 +86,39 @@ def test_graphcon_is_the_oscillator_it_says():
     torch.testing.assert_close(field(0.0, z, graph), torch.cat([v, force], -1))
     with pytest.raises(ValueError, match="0 or more, but are -1"):
         F.GraphCONField(coupling, frequency=-1.0)
+
+
+@pytest.mark.parametrize("layers", [1, 5])
+def test_eulers_steps_of_length_one_are_the_layers_of_gcnii(layers: int):
+    graph, start = weighted_graph().normalize("sym"), torch.randn(2, 6, 4)
+    field = F.GCNIIField(4, alpha=0.2, mixing=1.5, layers=layers, t1=5.0)
+    h = start
+    for layer in range(1, 6):
+        beta = math.log(1.5 / layer + 1)
+        seen = 0.8 * graph.propagate(h) + 0.2 * start
+        weight = field.weight[layer - 1 if layers > 1 else 0]
+        h = torch.relu((1 - beta) * seen + beta * seen @ weight)
+    flow = gd.Flow(field, solver="euler", num_steps=5)
+    torch.testing.assert_close(field.unpack(flow(field.pack(start), graph, t1=5.0)), h)
+
+
+def test_members_of_a_batch_see_the_layer_of_their_own_time():
+    graph, h = weighted_graph().normalize("sym"), torch.randn(3, 6, 8)
+    field = F.GCNIIField(4, layers=3, t1=0.3)
+    times = torch.tensor([0.05, 0.1, 0.3]).reshape(3, 1, 1)  # in the first, second and third
+    together = field(times, h, graph)
+    for k in range(3):
+        alone = F.GCNIIField(4)
+        alone.weight.data = field.weight.data[k : k + 1]
+        torch.testing.assert_close(together[k], alone(times[k].item(), h[k], graph))
+
+
+def test_gcnii_without_weights_rests_at_personalised_pagerank():
+    graph, start = weighted_graph().normalize("sym"), torch.rand(6, 4)
+    field = F.GCNIIField(4, alpha=0.3, mixing=0.0)
+    moved = gd.Flow(field, solver="dopri5", rtol=1e-9, atol=1e-9)(field.pack(start), graph, t1=60.0)
+    rest = 0.3 * torch.linalg.solve(torch.eye(6) - 0.7 * graph.to_dense(), start)
+    torch.testing.assert_close(field.unpack(moved), rest, rtol=1e-6, atol=1e-6)
 
 
 def test_adaptive_attention_equals_its_dense_formula():
