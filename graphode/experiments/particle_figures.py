@@ -25,6 +25,7 @@ COLORS = {
     "Neural ODE": "#b565d8",
     "GDE": "#17a398",
     "GDE-II": "#2f6fed",
+    "GDE-II, relative": "#7db8f7",
     "GMDE-II": "#e0a100",
     "Pair force (tuned)": "#1d2430",
 }
@@ -108,7 +109,7 @@ def growth(folders: Folders, path: Path) -> None:
             one.set_xticks(horizons, [str(K) for K in horizons])
             one.minorticks_off()
         axes[0].figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=8
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5
         )
 
 
