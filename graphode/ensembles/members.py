@@ -69,8 +69,9 @@ class Members(nn.Module):
         entries = [self._entry(value) for value in inputs]
 
         def one(*values: Any, member: int | None = None) -> Any:
-            own, (seed, step) = values[: len(weights)], values[len(weights) : -len(leaves)]
-            args, kwargs = pytree.tree_unflatten(values[-len(leaves) :], structure)
+            count = len(weights)
+            own, (seed, step), rest = values[:count], values[count : count + 2], values[count + 2 :]
+            args, kwargs = pytree.tree_unflatten(rest, structure)
             call = self.module if method is None else getattr(self.module, method)
             with of_member(seed, step, member), _holding(self.module, own):
                 return call(*args, **kwargs)

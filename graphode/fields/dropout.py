@@ -89,8 +89,13 @@ class EdgeDropout(Stochastic):
         super().__init__(redraw, force)
         self.rate = _checked(rate)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is dropped now."""
+        return self.training and self.rate > 0
+
     def forward(self, graph: Graph) -> Graph:
-        if not self.training or self.rate == 0:
+        if not self.is_active:
             return graph
         positions = hashed_positions((graph.num_edges,), graph.device)
         mask = self.keep_mask(self.rate, positions, graph.edge_weight)

@@ -17,7 +17,7 @@ from graphode.fields.activation import ACTIVATIONS, Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.sparse_mixing import mixed_sparsely
 from graphode.flows.kernels import may_use_kernels
-from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask
+from graphode.flows.masks import MaskKey, hashed_positions, is_traced, keyed_mask
 from graphode.graphs import Graph
 from graphode.graphs.derivatives import Sparsity
 from graphode.graphs.product import is_plain, product_of_samples
@@ -90,7 +90,8 @@ def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation)
     if bias is None:
         return activation(out)
     # Nobody else holds the product. Of a view of it, autograd would make a copy for that.
-    in_place = is_plain(out, bias) and not (torch.is_grad_enabled() and out._is_view())
+    is_view = torch.is_grad_enabled() and out._is_view()
+    in_place = is_plain(out, bias) and not is_traced() and out.dtype == bias.dtype and not is_view
     return activation(out.add_(bias) if in_place else out + bias)
 
 

@@ -89,20 +89,22 @@ class GCNIIField(Extension):
         check_channels(self, z, 2 * self.channels, " (the state and its start)")
         h, start = z.chunk(2, -1)
         spread = torch.lerp(graph.propagate(self.dropout(h)), start, self.alpha)
-        dh = self.activation(spread @ self._mix(t)) - h
+        s = t if isinstance(t, Tensor) else h.new_full((), t)
+        # Of each sample, or of each node where graphs of a batch have times of their own.
+        beta = torch.log1p(self.mixing / (s + 1))
+        dh = self.activation(torch.lerp(spread, spread @ self._weight_at(s, h), beta)) - h
         return functional.pad(dh, (0, self.channels))
 
-    def _mix(self, t: float | Tensor) -> Tensor:
-        """(1 − β) I + β W, of each sample where times differ."""
-        kind = {"dtype": self.weight.dtype, "device": self.weight.device}
-        s = t if isinstance(t, Tensor) else torch.full((), t, **kind)
-        beta = torch.log1p(self.mixing / (s + 1))
-        return torch.lerp(torch.eye(self.channels, **kind), self._weight_at(s), beta)
-
-    def _weight_at(self, s: Tensor) -> Tensor:
+    def _weight_at(self, s: Tensor, h: Tensor) -> Tensor:
         """W(s), of each sample where depths differ."""
         if self.layers == 1:
             return self.weight[0]
+        if s.numel() > 1 and s.shape != (*h.shape[:-2], 1, 1):
+            raise ValueError(
+                f"With {self.layers} layers the depth must be one number or one for each sample, "
+                f"shape {[*h.shape[:-2], 1, 1]}, but has shape {list(s.shape)}. Stack the graphs "
+                f"of a batch in a dimension of their own, or use one layer."
+            )
         # Rounding must not send the start of a layer to the one before.
         index = (s * (self.layers / self.t1) + 1e-4).long().clamp(0, self.layers - 1)
         chosen = self.weight.index_select(0, index.reshape(-1))

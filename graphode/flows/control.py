@@ -157,8 +157,10 @@ def lone_first_step(
     else:
         refined = (0.01 / largest) ** (1 / (error_order + 1))
     step = min(100 * guess, refined)
-    slope = (error_constant or 0.0) * d1 * (change / guess / d1) ** error_order if d1 else 0.0
-    if slope > 0:
-        linear = (_FIRST_ERROR / slope) ** (1 / (error_order + 1))
+    if error_constant is not None and d1 > 0:
+        # The root first: powers of floats overflow where those of tensors are infinite.
+        power = error_order / (error_order + 1)
+        times_slower = d1 * guess / change if change > 0 else math.inf
+        linear = (_FIRST_ERROR / (error_constant * d1)) ** (1 - power) * times_slower**power
         step = max(step, min(linear, _FIRST_GROWTH * step))
     return math.copysign(min(step, abs(span)), span)

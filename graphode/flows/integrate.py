@@ -280,7 +280,8 @@ def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Re
 
     def filled(value: float) -> Tensor:
         dtype = torch.int64 if isinstance(value, int) else problem.layout.time_dtype
-        return torch.full(problem.layout.batch_shape, value, dtype=dtype)
+        layout = problem.layout
+        return torch.full(layout.batch_shape, value, dtype=dtype, device=layout.device)
 
     status, end = filled(int(loop.status)), filled(loop.t)
     if settings.raise_on_failure and loop.status != Status.SUCCESS:

@@ -68,7 +68,8 @@ def keyed_mask(key: Number, rate: float, positions: Tensor, dtype: torch.dtype) 
 
 def kept_entries(key: Number, rate: float, positions: Tensor) -> Tensor:
     """Which entries the mask of a key keeps; arguments as for `keyed_mask`."""
-    if isinstance(key, int) and positions.device.type == "cpu" and not is_traced():
+    readable = positions.device.type == "cpu" and not is_traced() and not is_mapped()
+    if isinstance(key, int) and readable:
         return torch.from_numpy(_kept_on_host(key, rate, positions.numpy()))
     low, high = _halves(key, positions.ndim)
     bits = positions + low
@@ -95,6 +96,11 @@ def _kept_on_host(key: int, rate: float, positions: np.ndarray) -> np.ndarray:
 def is_traced() -> bool:
     """Whether operations are being compiled or recorded, so that no value is known."""
     return torch.compiler.is_compiling() or get_proxy_mode() is not None
+
+
+def is_mapped() -> bool:
+    """Whether `torch.func` is at work, whose tensors can be neither read nor kept."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def threshold(rate: float) -> int:

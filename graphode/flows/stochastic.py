@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from graphode.flows.masks import MaskKey, Number, is_traced, keyed_mask, mix
+from graphode.flows.masks import MaskKey, Number, is_mapped, is_traced, keyed_mask, mix
 
 Redraw = Literal["per_solve", "per_step", "per_eval"]
 Drawn = TypeVar("Drawn")
@@ -174,10 +174,15 @@ class Stochastic(nn.Module):
 
         return self.drawn((rate, positions.shape, like.dtype, like.device), mask)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is drawn now."""
+        return self.training
+
     def drawn(self, name: tuple[object, ...], draw: Callable[[], Drawn]) -> Drawn:
         """What `draw` gives; in a solve that keeps its masks, what it gave the first time."""
         noise = _solve
-        if noise is None or self.redraw != "per_solve" or _is_mapped():
+        if noise is None or self.redraw != "per_solve" or is_mapped():
             return draw()
         name = (id(self), *name)
         if name not in noise.masks:
@@ -206,12 +211,7 @@ def _known(number: Number) -> Number:
     """A lone number on the host as one of Python's, with which keys are mixed faster."""
     if not isinstance(number, Tensor) or number.ndim or number.device.type != "cpu":
         return number
-    return number if _is_mapped() or is_traced() else int(number)
-
-
-def _is_mapped() -> bool:
-    """Whether `torch.func` is at work, whose tensors must not be kept."""
-    return torch._C._are_functorch_transforms_active()
+    return number if is_mapped() or is_traced() else int(number)
 
 
 def torch_draw() -> int:

@@ -80,7 +80,11 @@ def _sampled_backward(ctx: Any, grad: Tensor):
     return grad_a, grad_b, *[None] * len(places), None
 
 
-_product.register_fake(lambda values, values_t, h, *places: h.new_empty(h.shape))
+@_product.register_fake
+def _(values: Tensor, values_t: Tensor | None, h: Tensor, crow: Tensor, *rest: Tensor):
+    return h.new_empty((*h.shape[:-2], crow.shape[0] - 1, h.shape[-1]))
+
+
 _product.register_autograd(_product_backward, setup_context=_save)
 
 

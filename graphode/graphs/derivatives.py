@@ -37,8 +37,9 @@ class Sparsity(NamedTuple):
 
     def repeated(self, count: int) -> "Sparsity":
         """The block-diagonal matrix of `count` copies; nothing is sorted, so it may be traced."""
-        nodes, entries = self.crow.numel() - 1, self.col.numel()
-        fits = count * max(nodes, entries) < torch.iinfo(torch.int32).max
+        num_rows, num_columns = self.crow.numel() - 1, self.crow_t.numel() - 1
+        entries = self.col.numel()
+        fits = count * max(num_rows, num_columns, entries) < torch.iinfo(torch.int32).max
         index_type = torch.int32 if fits else torch.int64
         block = torch.arange(count, device=self.col.device)[:, None]
 
@@ -51,9 +52,9 @@ class Sparsity(NamedTuple):
 
         return Sparsity(
             rows(self.crow),
-            shifted(self.col, nodes),
+            shifted(self.col, num_columns),
             rows(self.crow_t),
-            shifted(self.col_t, nodes),
+            shifted(self.col_t, num_rows),
             shifted(self.order, entries),
             shifted(self.inverse, entries),
         )

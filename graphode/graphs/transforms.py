@@ -53,29 +53,29 @@ class _Product(torch.autograd.Function):
         values, values_t, h, *rest = ctx.saved_tensors
         dvalues, _, dh, *_ = grad_inputs
         places = Sparsity(*rest)
-        tangent = (
-            torch.zeros_like(h) if dh is None else sparse_product(values, values_t, dh, places)
-        )
-        return tangent if dvalues is None else tangent + sparse_product(dvalues, None, h, places)
+        tangents = [] if dh is None else [sparse_product(values, values_t, dh, places)]
+        tangents += [] if dvalues is None else [sparse_product(dvalues, None, h, places)]
+        return sum(tangents)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         values, values_t, h, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
+        num_rows = places.crow.numel() - 1
         if in_dims[0] is None:
             h = h.movedim(in_dims[2], 0)
             if values.dim() == 1 and (h.dim() == 4 or not joins_columns(values, h)):
                 product = sparse_product(values, values_t, h.flatten(0, -3), places)
-                return product.reshape(h.shape), 0
+                return product.reshape(*h.shape[:-2], num_rows, h.shape[-1]), 0
             columns = h.movedim(0, -1)
             product = sparse_product(values, values_t, columns.flatten(1), places)
-            return product.reshape(columns.shape), 2
+            return product.reshape(num_rows, *columns.shape[1:]), 2
         values = _leading(values, in_dims[0], count).flatten(0, 1)
         if values_t is not None:
             values_t = _leading(values_t, in_dims[1], count).flatten(0, 1)
         h = _leading(h, in_dims[2], count)
         product = sparse_product(values, values_t, h.flatten(0, 1), places.repeated(count))
-        return product.reshape(h.shape), 0
+        return product.reshape(count, num_rows, *h.shape[2:]), 0
 
 
 class _Sampled(torch.autograd.Function):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphode.fields import pack, unpack
 from graphode.fields.transport import transport
-from graphode.flows import Flow
+from graphode.flows import Flow, SolveError, Stochastic
 from graphode.flows.layout import Layout
 from graphode.flows.problem import Problem, check_finite
 from graphode.flows.solve import solve_problem
@@ -36,7 +36,10 @@ def travel(
     pieces = []
     for rows in groups:
         own = h.index_select(0, torch.from_numpy(rows))
-        end, reached = _together(flow, own, graph, leg.of(rows))
+        try:
+            end, reached = _together(flow, own, graph, leg.of(rows))
+        except SolveError:  # which numbers the samples of a group
+            return _together(flow, h, graph, leg)
         pieces.append([end, *reached])
     back = torch.from_numpy(np.concatenate(groups)).argsort()
     end, *reached = (torch.cat(part).index_select(0, back) for part in zip(*pieces, strict=True))
@@ -60,7 +63,7 @@ def _groups(flow: Any, h: Tensor, graph: Any, leg: Leg) -> list[np.ndarray]:
         and h.device.type == "cpu"
         and getattr(graph, "num_graphs", 1) == 1
         # Masks belong to a solve: all samples of a batch have the same.
-        and not any(getattr(module, "is_active", False) for module in flow.modules())
+        and not any(isinstance(part, Stochastic) and part.is_active for part in flow.modules())
     )
     if not suits:
         return []

@@ -273,3 +273,16 @@ def test_more_members_fit_into_more_memory():
     assert 1 <= few < many
     assert members_that_fit(build, step, free=0) == 1
     assert many / few == pytest.approx(10, rel=0.3)
+
+
+def test_members_may_take_no_arguments():
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.value = nn.Parameter(torch.randn(3))
+
+        def forward(self):
+            return 2 * self.value
+
+    ensemble = gd.Ensemble(lambda seed: Constant(), seeds=[0, 1])
+    torch.testing.assert_close(ensemble()[1], ensemble.member(1)())

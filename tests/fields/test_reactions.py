@@ -151,3 +151,16 @@ def test_graphs_of_a_batch_do_not_look_at_each_other():
         torch.testing.assert_close(together[2:], field(0.0, states[1], graphs[1]))
         (to_second,) = torch.autograd.grad(together[:2].sum(), states[1])
         assert torch.equal(to_second, torch.zeros_like(to_second))
+
+
+def test_gcnii_gives_each_graph_of_a_batch_its_own_depths():
+    field = F.GCNIIField(4, mixing=2.0)
+    graphs = [weighted_graph(2, seed=seed).normalize("sym") for seed in range(2)]
+    h = torch.randn(4, 4)
+    h[2:] *= 100  # which takes other steps
+    flow = gd.Flow(field, rtol=1e-8, atol=1e-8)
+    together = field.unpack(flow(field.pack(h), Graph.batch(graphs)))
+    for k, graph in enumerate(graphs):
+        own = slice(2 * k, 2 * k + 2)
+        alone = field.unpack(flow(field.pack(h[own]), graph))
+        torch.testing.assert_close(together[own], alone, rtol=1e-10, atol=1e-10)

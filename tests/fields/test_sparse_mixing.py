@@ -74,3 +74,19 @@ def test_nothing_kept_is_nothing_mixed():
     assert empty.entries.numel() == 0
     assert empty.places.crow.tolist() == [0, 0, 0, 0]
     assert empty.places.crow_t.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_derivatives_of_sparse_mixing_can_be_mapped():
+    h, weight = torch.randn(20, 5, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    with gd.stochastic(1, 2):
+        y = mixed_sparsely(h, weight, gd.Dropout(0.85))
+    assert y is not None
+    pulls = torch.randn(4, 20, 3)
+
+    def pulled(pull):
+        return torch.autograd.grad(y, (h, weight), pull, retain_graph=True)
+
+    mapped = torch.vmap(pulled)(pulls)
+    for k, pull in enumerate(pulls):
+        for together, alone in zip(mapped, pulled(pull), strict=True):
+            torch.testing.assert_close(together[k], alone)

@@ -150,3 +150,12 @@ def test_float32_reaches_its_precision():
         atol=1e-6,
     )
     assert problem.error(solution.states[-1].double()) < 1e-5
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4), (2, 3, 4)])
+def test_autocast_leaves_the_dtype_of_a_flow(shape: tuple[int, ...]):
+    graph = gd.Graph(torch.tensor([[0, 1], [1, 2]]), 3).normalize("sym").to(dtype=torch.float32)
+    field = gd.GraphConvField([4, 4], "tanh").float()
+    flow = gd.Flow(field, solver="rk4", num_steps=2)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        assert flow(torch.randn(shape, dtype=torch.float32), graph).dtype == torch.float32

@@ -77,3 +77,22 @@ def test_gradients_of_one_sample_are_those_beside_another():
     beside = torch.autograd.grad(flow(pair, rate)[0].square().sum(), [pair, rate])
     torch.testing.assert_close(alone[0][0], beside[0][0], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(alone[1], beside[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "t0"),
+    [
+        (lambda t, h, rate: rate * torch.ones_like(h), 0.0),
+        (lambda t, h, rate: t * torch.ones_like(h), 1e-100),
+        (lambda t, h, rate: torch.zeros_like(h), 0.0),
+    ],
+    ids=["constant", "nearly still at first", "still"],
+)
+@pytest.mark.parametrize("solver", ["dopri5", "dopri8"])
+def test_the_first_step_of_one_sample_is_that_beside_another(field, t0: float, solver: str):
+    flow = gd.Flow(field, solver=solver, rtol=1e-6, atol=1e-8)
+    (alone, cost), (beside, cost_beside) = alone_and_beside_another(
+        flow, torch.zeros(3, 2), 50.0, t0, 1.0
+    )
+    assert cost == cost_beside
+    torch.testing.assert_close(alone, beside, rtol=1e-11, atol=1e-13)

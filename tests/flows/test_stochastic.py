@@ -188,3 +188,13 @@ def test_a_rate_outside_its_range_is_refused(rate: float):
 def test_an_unknown_way_to_redraw_is_refused():
     with pytest.raises(ValueError, match="Unknown `redraw` 'often'"):
         gd.Dropout(0.5, redraw="often")
+
+
+def test_masks_are_the_same_under_torch_func():
+    dropout, h = gd.Dropout(0.5), torch.randn(5, 7)
+    with gd.stochastic(3, 1):
+        gradient = torch.func.grad(lambda h: dropout(h).sum())(h)
+        _, tangent = torch.func.jvp(dropout, (h,), (torch.ones_like(h),))
+        mask = dropout(torch.ones_like(h))
+    torch.testing.assert_close(gradient, mask)
+    torch.testing.assert_close(tangent, mask)

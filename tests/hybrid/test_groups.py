@@ -73,3 +73,37 @@ def test_masks_are_those_of_the_whole_batch():
     with gd.record_stats() as stats:
         model.eval()(x, times, graph, times[:, -1:] + 1)
     assert len(stats) > STEPS
+
+
+class LosesEdges(gd.GraphConvField):
+    """A field whose graph has other edges in every solve."""
+
+    def __init__(self) -> None:
+        super().__init__([3, 3], "tanh")
+        self.edges = gd.EdgeDropout(0.5)
+
+    def forward(self, t, h, graph):
+        return super().forward(t, h, self.edges(graph))
+
+
+@pytest.mark.usefixtures("in_threes")
+def test_all_samples_of_a_batch_lose_the_same_edges():
+    flow, graph = gd.Flow(LosesEdges()), random_graph(NODES)
+    system = gd.HybridSystem(flow=flow, jump=gd.GraphGRUCell(IN, 3), by_length=True)
+    x, times, queries = window()
+    with gd.record_stats() as stats:
+        system.train()(x, times, graph, queries)
+    assert all(len(each.evaluations) == SAMPLES for each in stats)
+
+
+@pytest.mark.usefixtures("in_threes")
+def test_a_failing_sample_is_named_by_its_number_in_the_batch():
+    flow, graph = gd.Flow(lambda t, h, graph: 1e3 * h.square()), random_graph(NODES)
+    system = gd.HybridSystem(flow=flow, jump=gd.GraphGRUCell(IN, 3))
+    x, times, queries = window()
+    messages = []
+    for system.by_length in (False, True):
+        with pytest.raises(gd.SolveError) as caught:
+            system(x, times, graph, queries)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
