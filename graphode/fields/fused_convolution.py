@@ -90,8 +90,8 @@ def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation)
     if bias is None:
         return activation(out)
     # Nobody else holds the product. Of a view of it, autograd would make a copy for that.
-    is_view = torch.is_grad_enabled() and out._is_view()
-    in_place = is_plain(out, bias) and not is_traced() and out.dtype == bias.dtype and not is_view
+    in_place = is_plain(out, bias) and not is_traced() and out.dtype == bias.dtype
+    in_place = in_place and not (torch.is_grad_enabled() and out._is_view())
     return activation(out.add_(bias) if in_place else out + bias)
 
 
