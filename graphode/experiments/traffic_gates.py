@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graphode.fields.fused_convolution import mix
 from graphode.graphs import Graph
 
 
@@ -42,7 +43,7 @@ class OwnAndNeighbours(nn.Module):
         self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix a node's channels with those of its neighbourhood."""
-        return torch.cat([h, graph.propagate(h)], -1) @ self.weight + self.bias
+        return mix(torch.cat([h, graph.propagate(h)], -1), self.weight) + self.bias
 
 
 class OwnAndNeighboursField(nn.Module):

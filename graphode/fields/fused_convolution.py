@@ -18,8 +18,9 @@ from graphode.fields.dropout import Dropout
 from graphode.fields.sparse_mixing import mixed_sparsely
 from graphode.flows.kernels import may_use_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, is_traced, keyed_mask
-from graphode.graphs import Graph
+from graphode.graphs import DenseGraph, Graph
 from graphode.graphs.derivatives import Sparsity
+from graphode.graphs.full import is_full
 from graphode.graphs.product import is_plain, product_of_samples
 
 # Numbers as in `graphs.batched_kernel`.
@@ -80,6 +81,8 @@ def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation)
         and activation in _NUMBER
         and bias is not None
         and graph.num_graphs == 1
+        and not isinstance(graph, DenseGraph)
+        and not is_full(graph)
         and u.shape[-2:-1] == (graph.num_nodes,)
         and not graph.edge_weight.requires_grad
         and graph.device == u.device
@@ -139,6 +142,9 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         h, weight, prefix, word, rate = args
+        if in_dims[1] is None and in_dims[2] is None:  # one weight, and one mask, for all
+            place = weight.ndim - 2
+            return _Mix.apply(h.movedim(in_dims[0], place), weight, prefix, word, rate), place
         if in_dims[1] is None or weight.ndim != 3 or (prefix is not None and prefix.ndim > 1):
             raise NotImplementedError("Members of members are evaluated one by one.")
         h = _leading(h, in_dims[0], info.batch_size)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphode.graphs import batch, convert
+from graphode.graphs import batch, convert, full
 from graphode.graphs.normalization import normalized
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.product import product_of_samples
@@ -53,6 +53,7 @@ class Graph:
     _pattern: Pattern
     _is_symmetric: bool | None
     _constants: dict[torch.dtype, tuple[Tensor, Tensor]]
+    _matrices: dict[torch.dtype, Tensor]
 
     def __init__(
         self, edge_index: ArrayLike, num_nodes: int, edge_weight: ArrayLike | None = None
@@ -99,8 +100,11 @@ class Graph:
         normalised, in.
         """
         flat = checked_state(self.flatten(h), self)
-        values, values_t = self._operands(h.dtype)
-        product = product_of_samples(values, values_t, flat, self._pattern.places)
+        if full.is_full(self):
+            product = full.matrix_of(self, h.dtype) @ flat
+        else:
+            values, values_t = self._operands(h.dtype)
+            product = product_of_samples(values, values_t, flat, self._pattern.places)
         return product if flat is h else product.reshape(h.shape)
 
     def flatten(
@@ -322,6 +326,7 @@ class Graph:
             kind=kind,
             _is_symmetric=None,
             _constants={},
+            _matrices={},
         )
         if prepare and not edge_weight.requires_grad:
             self.__dict__["_is_symmetric"] = self.is_symmetric

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields import GraphConvolution
+from graphode.fields.fused_convolution import mix
 from graphode.fields.graphless import with_graph
 from graphode.graphs import Graph
 
@@ -55,7 +56,7 @@ class GateConvolution(GraphConvolution):
         """Mix neighbours and channels, the narrower side first."""
         if self.weight.shape[0] >= self.weight.shape[1]:
             return super().forward(h, graph)
-        out = graph.propagate(h) @ self.weight
+        out = mix(graph.propagate(h), self.weight)
         return out if self.bias is None else out + self.bias
 
 

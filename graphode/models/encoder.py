@@ -132,7 +132,7 @@ class GraphConvEncoder(GraphConvolution):
 
 def times(x: Tensor | SparseFeatures, weight: Tensor) -> Tensor:
     """X W, in a form that compiles: the tracer does not know `@` of our own classes."""
-    return x @ weight if isinstance(x, Tensor) else x.multiply(weight)
+    return mix(x, weight) if isinstance(x, Tensor) else x.multiply(weight)
 
 
 def check_features(layer: nn.Module, x: Tensor | SparseFeatures, channels: int) -> None:

@@ -13,7 +13,10 @@ import torch
 import graphode as gd
 from graphode.data import karate_club
 from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_models import builder
 from graphode.fields.fused_convolution import convolve
+from graphode.fields.fused_convolution import mix as mix_channels
 from graphode.flows import kernels as flow_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask, mix, signed
 from graphode.graphs import kernels as graph_kernels
@@ -104,6 +107,34 @@ def test_a_convolution_has_second_derivatives(activation, monkeypatch):
         inputs = [h, weight, bias]
         first = torch.autograd.grad(y.sin().sum(), inputs, create_graph=True)
         return list(torch.autograd.grad(sum(g.square().sum() for g in first), inputs))
+
+    assert_near(*both_ways(run, monkeypatch))
+
+
+@pytest.mark.parametrize("model", ["gcde_gru", "gcde_lstm", "gcgru"])
+def test_forecasters_of_traffic_with_their_gradients(model, monkeypatch):
+    config = TrafficForecast.of(model, keep=0.5, hidden=6, members=2)
+    x = torch.randn(2, 4, 5, 34, 3, device=DEVICE)  # members, windows, steps, sensors, channels
+    times = torch.rand(2, 4, 6, device=DEVICE).cumsum(-1)
+
+    def run():
+        ensemble = gd.Ensemble(builder(config, 34, 1), SEEDS[:2]).to(DEVICE)
+        y = ensemble(x, times[..., :-1], graph(), times[..., -1:], per_member=True)
+        return [y, *torch.autograd.grad(y.sin().sum(), list(ensemble.parameters()))]
+
+    assert_near(*both_ways(run, monkeypatch))
+
+
+def test_states_that_share_a_weight_are_mapped(monkeypatch):
+    h = torch.randn(3, 34, 5, device=DEVICE)
+    weight = torch.randn(5, 4, device=DEVICE)
+    members = torch.randn(2, 5, 4, device=DEVICE)
+
+    def run():
+        return [
+            torch.func.vmap(lambda h: mix_channels(h, weight))(h),
+            torch.func.vmap(lambda w: torch.func.vmap(lambda h: mix_channels(h, w))(h))(members),
+        ]
 
     assert_near(*both_ways(run, monkeypatch))
 

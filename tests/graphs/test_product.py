@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from graphode.graphs import Graph
+from graphode.graphs import Graph, full
 from graphode.graphs.kernels import _sample_in_chunks, multiply, sample
 from tests.graphs.strategies import matrices
 
@@ -34,6 +34,27 @@ def test_gradcheck_of_state_and_weights(matrix: Tensor):
     gradgradcheck(graph.propagate, (h,))
     gradcheck(propagate, (h, weight))
     gradgradcheck(propagate, (h, weight))
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("graphs", [1, 2])
+def test_a_full_graph_has_a_dense_product_with_the_same_gradients(monkeypatch, lead, graphs):
+    parts = [Graph.from_dense(torch.rand(6, 6)).normalize("rw") for _ in range(graphs)]
+    graph = Graph.batch(parts) if graphs > 1 else parts[0]
+    h = torch.randn(*lead, graph.num_nodes, 3, requires_grad=True)
+
+    def found() -> list[Tensor]:
+        y = graph.propagate(h)
+        return [y, *torch.autograd.grad(y.sin().sum(), h)]
+
+    sparse = found()
+    assert not full.is_full(graph)
+    monkeypatch.setattr(full, "DEVICES", {"cpu"})
+    assert full.is_full(graph)
+    for a, b in zip(sparse, found(), strict=True):
+        torch.testing.assert_close(a, b)
+    learned = graph.reweight(graph.edge_weight.clone().requires_grad_())
+    assert not full.is_full(learned)
 
 
 @given(matrices())

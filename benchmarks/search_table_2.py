@@ -1,0 +1,170 @@
+"""The search behind preset `tuned` of table 2: traffic models, by validation data alone.
+
+    python benchmarks/search_table_2.py --model gcde_gru --device cuda --data-root DATA
+
+One choice after the other: every alternative is tried with all other choices at their best so far,
+and stays if the validation error is lower. The last part of the recording, which table 2 is tested
+on, is cut off before anything is trained, and the members' seeds are not those of the table. Every
+model is searched in the same way. What was tried is in the file; the same command goes on from
+there.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from graphode.data import TrafficSeries
+from graphode.ensembles import Ensemble
+from graphode.experiments.recording import Recording
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_data import graph_of, load_series, num_queries
+from graphode.experiments.traffic_models import FLOWING, builder
+from graphode.experiments.traffic_objective import TrafficTask
+from graphode.experiments.traffic_presets import Model
+from graphode.experiments.training import Trainer, Training
+from graphode.flows import capture
+
+FIRST_SEED = 1000
+KEEP = 0.3
+Settings = dict[str, Any]
+Row = dict[str, Any]
+
+# In the order in which they are chosen.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "lr": (3e-3, 1e-3, 1e-2),
+    "normalization": ("usual", "per_sensor"),
+    "separate": (True, False),
+    "percentile": (3.0, 1.0, 10.0),
+    "hidden": (46, 64),
+    "time_unit": (12.0, 3.0),
+    "num_steps": (1, 2),
+}
+ONLY_WITH_A_FLOW = ("time_unit", "num_steps")
+ONLY_WITH_A_GRAPH = ("separate", "percentile")
+
+
+def choices_of(model: Model) -> dict[str, tuple[Any, ...]]:
+    """Those that make a difference to a model."""
+    without = () if model in FLOWING else ONLY_WITH_A_FLOW
+    without += ONLY_WITH_A_GRAPH if model == "gru" else ()
+    return {name: values for name, values in CHOICES.items() if name not in without}
+
+
+def without_test(series: TrafficSeries) -> TrafficSeries:
+    """The recording up to where the test begins; the split keeps its training and validation."""
+    end = series.split.test.start
+    cut = {
+        name: getattr(series, name)[:end]
+        for name in ("speeds", "times", "observed", "stretches")
+        if getattr(series, name) is not None
+    }
+    split = dataclasses.replace(series.split, test=range(end, end))
+    return dataclasses.replace(series, **cut, split=split)
+
+
+def train(config: TrafficForecast, series: TrafficSeries) -> dict[str, list[float]]:
+    """Of each member its selected epoch, and the validation error there."""
+    device = torch.device(config.device)
+    graph = graph_of(series, config).normalize("sym").to(device, torch.get_default_dtype())
+    task = TrafficTask(series, config, graph, device).for_members(config.seeds)
+    build = builder(config, series.num_sensors, num_queries(config))
+    training = Training(
+        epochs=config.epochs, lr=config.lr, schedule=config.schedule, period=config.period
+    )
+    trainer = Trainer(Ensemble(build, config.seeds).to(device), task, training)
+    run = trainer.run
+    if device.type == "cuda":
+        run = Recording(trainer, functools.partial(capture, device=device))
+    run(config.epochs)
+    found = {name: kept.tolist() for name, kept in trainer.selection.metrics.items()}
+    return {"epoch": trainer.selection.epoch.tolist(), **found}
+
+
+class Search:
+    """Trials of one model, in a file with those of others."""
+
+    def __init__(self, model: Model, args: argparse.Namespace) -> None:
+        self.model, self.args = model, args
+        self.file: Path = args.out
+        given = TrafficForecast.of(model, args.dataset, data_root=args.data_root)
+        self.series = without_test(load_series(given))
+        self.rows: list[Row] = json.loads(self.file.read_text()) if self.file.exists() else []
+
+    def run(self) -> Row:
+        """The best trial."""
+        choices = choices_of(self.model)
+        best = self.tried({name: values[0] for name, values in choices.items()})
+        for name, values in choices.items():
+            others = [self.tried({**best["settings"], name: value}) for value in values[1:]]
+            best = min([best, *others], key=error)
+        return best
+
+    def tried(self, settings: Settings) -> Row:
+        """The trial of some settings, made or found in the file."""
+        args = self.args
+        key = {
+            "dataset": args.dataset,
+            "model": self.model,
+            "keep": KEEP,
+            "epochs": args.epochs,
+            "seeds": list(range(FIRST_SEED, FIRST_SEED + args.members)),
+            "settings": settings,
+        }
+        for row in self.rows:
+            if row.items() >= key.items():
+                return row
+        config = TrafficForecast.of(
+            self.model,
+            args.dataset,
+            **settings,
+            keep=KEEP,
+            epochs=args.epochs,
+            members=args.members,
+            seed=FIRST_SEED,
+            device=args.device,
+        )
+        began = time.perf_counter()
+        row = {**key, **train(config, self.series)}
+        row["seconds"] = round(time.perf_counter() - began, 1)
+        self.rows.append(row)
+        self.file.write_text(json.dumps(self.rows, indent=1) + "\n")
+        print(_line(row), flush=True)
+        return row
+
+
+def error(row: Row) -> float:
+    """Mean over members; one that failed counts as the worst."""
+    return statistics.fmean(float("inf") if e != e else e for e in row["validation_rmse"])
+
+
+def _line(row: Row) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in row["settings"].items())
+    return f"{row['model']}: validation RMSE {error(row):.4f}, {row['seconds']:.0f} s; {settings}"
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", nargs="+", default=["gru", "gcgru", "gcde_gru"])
+    parser.add_argument("--dataset", default="pems08")
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("results/table-2-search.json"))
+    args = parser.parse_args()
+    for model in args.model:
+        if model not in get_args(Model):
+            parser.error(f"no model {model!r}: choose of {', '.join(get_args(Model))}")
+        print(f"best: {_line(Search(model, args).run())}")
+
+
+if __name__ == "__main__":
+    main()

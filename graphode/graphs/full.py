@@ -1,0 +1,40 @@
+"""Graphs of few nodes and many edges: on a GPU a dense product serves them best.
+
+The paper links every traffic sensor with two fifths of all others. A sparse product gathers a row
+for each edge, a dense one runs near the peak of the GPU. On a CPU the sparse one is faster even
+there (measured: 170 nodes, 40 % of all pairs, 64 samples of 46 channels, 2.5 against 3.4 ms).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from graphode.graphs.graph import Graph
+
+DEVICES = {"cuda"}
+SHARE = 1 / 8  # of all pairs of nodes
+LARGEST = 4096  # nodes: a matrix must be no burden
+
+
+def is_full(graph: Graph) -> bool:
+    """Whether a dense product is the best for this graph."""
+    return (
+        graph.device.type in DEVICES
+        and 0 < graph.num_nodes <= LARGEST
+        and graph.num_edges >= SHARE * graph.num_nodes**2
+        and not graph.edge_weight.requires_grad
+    )
+
+
+def matrix_of(graph: Graph, dtype: torch.dtype) -> Tensor:
+    """A as a matrix, made once."""
+    known = graph._matrices.get(dtype)
+    if known is None:
+        known = graph.to_dense().to(dtype)
+        if not torch.compiler.is_compiling():
+            graph._matrices[dtype] = known
+    return known
