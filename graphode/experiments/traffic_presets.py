@@ -51,19 +51,20 @@ TUNED: dict[str, Any] = {
     "solver": "rk4",
     "num_steps": 1,
 }
+# Epochs × keep: every keep has as many updates, those of 40 epochs at 30 %.
+TUNED_PASSES = 12
 # The paper's GRU is wider, since it has no graph.
 GRU: dict[str, Any] = {"hidden": 50}
 
 
-def settings(preset: Preset, model: Model) -> dict[str, Any]:
-    """All settings of a model."""
+def settings(preset: Preset, model: Model, keep: float) -> dict[str, Any]:
+    """All settings of a model where timestamps are kept with a probability."""
     for what, name, known in (("preset", preset, Preset), ("model", model, Model)):
         if name not in get_args(known):
             raise ValueError(
                 f"Unknown {what} {name!r}. Choose one of: {', '.join(get_args(known))}."
             )
-    return {
-        **PRINTED,
-        **(GRU if model == "gru" else {}),
-        **(TUNED if preset == "tuned" else {}),
-    }
+    printed = {**PRINTED, **(GRU if model == "gru" else {})}
+    if preset == "printed":
+        return printed
+    return {**printed, **TUNED, "epochs": max(1, round(TUNED_PASSES / keep))}

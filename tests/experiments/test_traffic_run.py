@@ -342,6 +342,13 @@ def test_the_printed_settings_are_the_papers():
     assert (tuned.residual, tuned.normalization, tuned.schedule) == (True, "usual", "cosine")
 
 
+def test_the_tuned_settings_make_as_many_updates_whatever_is_kept():
+    epochs = [TrafficForecast.of("gcde_gru", keep=keep).epochs for keep in (0.3, 0.5, 0.7, 1.0)]
+    assert epochs == [40, 24, 17, 12]
+    assert TrafficForecast.of("gcde_gru", preset="printed", keep=1.0).epochs == 40
+    assert TrafficForecast.defaults(["--keep", "0.5"]).epochs == 24
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
