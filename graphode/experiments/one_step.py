@@ -83,11 +83,12 @@ class RecordedOneStep(OneStep):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.pairs = [(inputs, moves) for inputs, moves in self.batches]
         self.recorded: tuple[nn.Module, RecordedLoss] | None = None
 
     def loss_and_gradients(self, ensemble: nn.Module) -> tuple[Tensor, list[Tensor]]:
         """Over this epoch's states, `[members]` and one for each parameter."""
-        inputs, moves = self.batches[int(self.epoch) % self.stride]
+        inputs, moves = self.pairs[int(self.epoch) % self.stride]
         if self.recorded is None or self.recorded[0] is not ensemble:
             recorded = RecordedLoss(ensemble, self.error, (inputs, moves), compiled=self.compiled)
             self.recorded = ensemble, recorded

@@ -25,7 +25,7 @@ COLORS = {
     "Neural ODE": "#b565d8",
     "GDE": "#17a398",
     "GDE-II": "#2f6fed",
-    "GDE-II, relative": "#7db8f7",
+    "GDE-II, self-loops": "#7db8f7",
     "GMDE-II": "#e0a100",
     "Pair force (tuned)": "#1d2430",
 }

@@ -3,15 +3,18 @@
     static            h⁺ = MLP(h), 4n-8n-8n-4n on the flat state
     neural_ode        h′ = MLP(h), the same
     gde               h′ = GCN(h, A), 4-16-16-4
-    gde_ii            x″ = GCN([x, x′], A), 4-16-16-2: the physical second order, the table's row
+    gde_ii            x″ = g([x, x′]) + φ(L [x, x′]), L = I − D⁻¹A, φ 4-16-16-2: the physical second
+                      order, the table's row; its convolution sees how a particle differs from its
+                      neighbours, not their common mean
+    gde_ii_self_loops x″ = GCN([x, x′], A), 4-16-16-2: the same order, with the convolution of gde
     gde_ii_latent     h″ = GCN([h, h′], A), 8-32-32-4, h′(0) a linear layer of h
     gde_ii_literal    [h, a]′ = GCN([h, a], A), 8-32-32-8, a(0) = 0: the paper's widths
-    gde_ii_relative   x″ = g([x, x′]) + φ(L [x, x′]), L = I − D⁻¹A, φ 4-16-16-2: the convolution
-                      sees how a particle differs from its neighbours, not their common mean
     gmde_ii           x″ = g([x, x′]) + Σ m(difference of states), messages on relative states
     pair_force        x″ = g([x, x′]) + Σ φ(d, ḋ) n, forces along the line between two
     persistence       h⁺ = h
     harmonic          x″ = −x exactly: the motion of particles that do not interact
+
+GCN has Kipf's convolution, with self-loops; the paper leaves open how its operator is computed.
 
 Poli et al. (2019), "Graph Neural Ordinary Differential Equations", multi-agent experiment. A is
 made from the positions of the state that the field is asked at, predicted ones in a forecast.
@@ -51,9 +54,9 @@ Model = Literal[
     "neural_ode",
     "gde",
     "gde_ii",
+    "gde_ii_self_loops",
     "gde_ii_latent",
     "gde_ii_literal",
-    "gde_ii_relative",
     "gmde_ii",
     "pair_force",
     "persistence",
@@ -246,15 +249,15 @@ def _graph_field(config: "MultiAgent") -> ParticleField:
     if config.model == "gde":
         field = GraphConvField([both, hidden, hidden, both], activation)
     elif config.model == "gde_ii":
+        field = SecondOrder(RelativeConvolution(hidden, activation), True)
+        return ParticleField(field, radius, normalize="rw_laplacian")
+    elif config.model == "gde_ii_self_loops":
         field = SecondOrder(GraphConvMap([both, hidden, hidden, half], activation), True)
     elif config.model == "gde_ii_latent":
         field = LatentSecondOrder(GraphConvMap([2 * both, hidden, hidden, both], activation))
     elif config.model == "gde_ii_literal":
         inside = GraphConvField([2 * both, hidden, hidden, 2 * both], activation)
         field = Augmented(inside, both)
-    elif config.model == "gde_ii_relative":
-        field = SecondOrder(RelativeConvolution(hidden, activation), True)
-        return ParticleField(field, radius, normalize="rw_laplacian")
     else:
         relative = config.model == "gmde_ii"
         widths = [both, hidden, hidden, half] if relative else [2, hidden, hidden, 1]

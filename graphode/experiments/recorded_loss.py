@@ -14,7 +14,9 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from graphode.experiments.shortened import call_directly, shorten
+from graphode.experiments.direct_calls import call_directly
+from graphode.experiments.reused_memory import reuse_memory
+from graphode.experiments.shortened import shorten
 from graphode.flows import stochastic
 
 Program = Literal["eager", "recorded", "compiled"]
@@ -36,8 +38,9 @@ def record(
     # Nothing is drawn inside, but members of an ensemble ask whose draw it would be.
     with stochastic(0, 0):
         program = shorten(make_fx(function)(*inputs))
-    repeated: Any = _compiled(program, inputs) if compiled else call_directly(program).forward
-    return torch.inference_mode()(repeated)
+    if compiled:
+        return torch.inference_mode()(_compiled(program, inputs))
+    return torch.inference_mode()(call_directly(reuse_memory(program)).forward)
 
 
 def _compiled(program: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Any:

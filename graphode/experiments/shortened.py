@@ -1,12 +1,11 @@
 """A recorded program made shorter, with the same numbers bit for bit.
 
-What `torch.fx` records is everything that was asked for: views of views, the same constant made
-again and again, results that nobody reads. On small tensors each of these takes as long as an
-operation that counts.
+What `torch.fx` records is everything that was asked for: views of views, views before and after
+each operation, the same constant made again and again, results that nobody reads. On small tensors
+each of these takes as long as an operation that counts.
 """
 
 import operator
-from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -26,14 +25,15 @@ RESHAPES: set[Any] = {
 
 
 def shorten(program: fx.GraphModule) -> fx.GraphModule:
-    """Make constants once, join views, do what is done twice once, drop what nobody reads.
+    """Make constants once, do without views, do what is done twice once, drop what nobody reads.
 
     A program that changes tensors in place or draws at random stays as it is: there, two like
     operations may give different numbers.
     """
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
-    if all(_may_be_shared(node) for node in nodes):
+    if does_the_same_each_time(program):
         _make_constants_once(program)
+        _join_views(program.graph)
+        _work_before_views(program.graph)
         _join_views(program.graph)
         _do_once(program.graph)
         program.graph.eliminate_dead_code()
@@ -41,22 +41,15 @@ def shorten(program: fx.GraphModule) -> fx.GraphModule:
     return program
 
 
-def call_directly(program: fx.GraphModule) -> fx.GraphModule:
-    """Call `torch.add` and its like; recorded are overloads of operations, slower to call."""
-    graph = program.graph
-    for node in list(graph.nodes):
-        if not isinstance(node.target, torch._ops.OpOverload):
-            continue
-        function = getattr(torch, node.target.overloadpacket.__name__, None)
-        if node.target is aten.view.default:
-            with graph.inserting_before(node):
-                source, shape = node.args
-                node.replace_all_uses_with(graph.call_method("view", (source, *shape)))
-            graph.erase_node(node)
-        elif isinstance(function, BuiltinFunctionType):
-            node.target = function
-    program.recompile()
-    return program
+def does_the_same_each_time(program: fx.GraphModule) -> bool:
+    """Whether nothing is changed in place and nothing drawn at random."""
+    return all(_may_be_shared(n) for n in program.graph.nodes if n.op == "call_function")
+
+
+def goes_number_by_number(node: fx.Node) -> bool:
+    """Whether every number of the result is made of those at its place in the operands."""
+    operation = node.target
+    return isinstance(operation, torch._ops.OpOverload) and torch.Tag.pointwise in operation.tags
 
 
 def _may_be_shared(node: fx.Node) -> bool:
@@ -99,6 +92,71 @@ def _join_views(graph: fx.Graph) -> None:
         else:
             node.target, node.kwargs = aten.view.default, {}
             node.args = (source, list(_value(node).shape))
+
+
+def _work_before_views(graph: fx.Graph) -> None:
+    """What is done number by number, do before a reshape: f(view(x)) becomes view(f(x)).
+
+    Views that this brings together are joined later.
+    """
+    for node in list(graph.nodes):
+        shape = _shape_before_view(node)
+        if shape is None:
+            continue
+        found = ((operand, _beside(operand, node, shape)) for operand in node.all_input_nodes)
+        shapes = {operand: to for operand, to in found if to is not None}
+        if len(shapes) == len(node.all_input_nodes):
+            _work_in_shape(graph, node, shape, shapes)
+
+
+def _work_in_shape(
+    graph: fx.Graph, node: fx.Node, shape: torch.Size, shapes: dict[fx.Node, torch.Size]
+) -> None:
+    with graph.inserting_before(node):
+        seen = {operand: _viewed(graph, operand, to) for operand, to in shapes.items()}
+    node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n: seen[n])
+    value = _value(node)
+    node.meta = {**node.meta, "val": value.view(shape)}
+    with graph.inserting_after(node):
+        after = _viewed(graph, node, value.shape)
+    node.replace_all_uses_with(after, lambda user: user is not after)
+
+
+def _shape_before_view(node: fx.Node) -> torch.Size | None:
+    """What an operand of the node had for a shape before it was reshaped."""
+    if not goes_number_by_number(node):
+        return None
+    for operand in node.all_input_nodes:
+        source: Any = operand
+        while source.target is aten.view.default:
+            source = source.args[0]
+        if source is not operand and _value(operand).shape == _value(node).shape:
+            return _value(source).shape
+    return None
+
+
+def _beside(operand: fx.Node, node: fx.Node, shape: torch.Size) -> torch.Size | None:
+    """The operand's shape where the result's is `shape`; None if no view of it has that."""
+    value, result = _value(operand), _value(node)
+    if not (value.is_contiguous() and result.is_contiguous()):
+        return None
+    if not value.ndim:  # a number, which has no say in the result's type
+        return value.shape
+    if value.shape == result.shape:
+        return shape
+    if [size for size in shape if size != 1] != [size for size in result.shape if size != 1]:
+        return None
+    padded = (1,) * (result.ndim - value.ndim) + tuple(value.shape)
+    sizes = iter(own for own, size in zip(padded, result.shape, strict=True) if size != 1)
+    return torch.Size(1 if size == 1 else next(sizes) for size in shape)
+
+
+def _viewed(graph: fx.Graph, node: fx.Node, shape: torch.Size) -> fx.Node:
+    if _value(node).shape == shape:
+        return node
+    view = graph.call_function(aten.view.default, (node, list(shape)))
+    view.meta = {"val": _value(node).view(shape)}
+    return view
 
 
 def _do_once(graph: fx.Graph) -> None:

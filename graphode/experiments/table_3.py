@@ -70,10 +70,10 @@ LINES = (
     Line("Neural ODE", "neural_ode", paper=True),
     Line("GDE", "gde", paper=True),
     Line("GDE-II", "gde_ii", paper=True),
+    Line("GDE-II, oracle graph", "gde_ii", changes={"oracle": True}),
+    Line("GDE-II, self-loops", "gde_ii_self_loops"),
     Line("GDE-II, latent", "gde_ii_latent"),
     Line("GDE-II, literal", "gde_ii_literal"),
-    Line("GDE-II, oracle graph", "gde_ii", changes={"oracle": True}),
-    Line("GDE-II, relative", "gde_ii_relative"),
     Line("GMDE-II", "gmde_ii"),
     Line("Pair force (tuned)", "pair_force", "tuned", {"transfer": True}),
     Line("Static, 16n", "static", changes={"hidden": 16}, side=True),
@@ -96,8 +96,8 @@ class Table3:
             --quick.
         quick: Few members and epochs, no side studies: shows that all runs, not what is reached.
         device: auto, cpu, cuda, cuda:1 …
-        models: Only these: persistence, harmonic, static, neural_ode, gde, gde_ii, gde_ii_latent,
-            gde_ii_literal, gde_ii_relative, gmde_ii, pair_force.
+        models: Only these: persistence, harmonic, static, neural_ode, gde, gde_ii,
+            gde_ii_self_loops, gde_ii_latent, gde_ii_literal, gmde_ii, pair_force.
         side: The side studies: wider layers, adjacency fed to Static and Neural ODE.
         epochs: Another number of epochs than the presets'.
         n: Particles.

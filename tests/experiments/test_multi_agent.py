@@ -22,7 +22,7 @@ from graphode.experiments.particle_models import BASELINES, ParticleField, basel
 from graphode.experiments.particle_rollouts import errors, forecasts
 from graphode.experiments.run_folder import CHECKPOINT, read_metrics
 
-SECOND_ORDER = ("gde_ii", "gde_ii_latent", "gde_ii_literal", "gde_ii_relative", "gmde_ii")
+SECOND_ORDER = ("gde_ii", "gde_ii_self_loops", "gde_ii_latent", "gde_ii_literal", "gmde_ii")
 LEARNED = ("static", "neural_ode", "gde", *SECOND_ORDER)
 SMALL = {
     "n": 4,
@@ -180,6 +180,35 @@ def test_persistence_stays():
     torch.testing.assert_close(found, true[:, [0, 0, 0, 3, 3, 3]])
 
 
+# Second order
+
+
+def test_gde_ii_moves_a_particle_alone_by_its_linear_part():
+    field = builder(small("gde_ii", hidden=16))(0).flow.field
+    h = torch.tensor([[0.0, 0, 1, 2], [0.2, 0, -1, 0], [5, 6, 7, 8]])  # two near, one alone
+    difference = field(0.0, h)[..., 2:] - field.inside.field.field.own(h)
+    assert (difference[:2].abs() > 1e-3).all()
+    torch.testing.assert_close(difference[2], torch.zeros(2))
+
+
+def test_gde_ii_tells_two_apart_where_self_loops_cannot():
+    near = torch.tensor([[0.0, 0, 1, 0], [0.2, 0, -1, 0]])
+    for name, apart in (("gde_ii", True), ("gde_ii_self_loops", False)):
+        field = builder(small(name, hidden=16))(0).flow.field
+        with torch.no_grad():
+            if apart:
+                field.inside.field.field.own.weight.zero_()
+            one, other = field(0.0, near)[..., 2:]
+        assert torch.allclose(one, other) is not apart
+
+
+def test_gde_ii_with_self_loops_is_trained_as_gde_is():
+    gde, self_loops, ours = (MultiAgent.of(m) for m in ("gde", "gde_ii_self_loops", "gde_ii"))
+    for name in ("activation", "lr", "schedule", "loss", "epochs", "stride", "hidden"):
+        assert getattr(self_loops, name) == getattr(gde, name)
+    assert (ours.loss, ours.schedule) == ("absolute", "cosine")
+
+
 # Members
 
 
@@ -232,9 +261,10 @@ def test_the_loss_is_the_error_of_the_mean_velocity():
     torch.testing.assert_close(loss, (0.5 - rates).square().mean((1, 2, 3)))
 
 
-def test_training_learns(tmp_path):
-    before = run(small("gde_ii", epochs=1, out=tmp_path / "a"), quiet())
-    after = run(small("gde_ii", epochs=60, hidden=16, out=tmp_path / "b"), quiet())
+@pytest.mark.parametrize(("model", "epochs"), [("gde_ii", 300), ("gde_ii_self_loops", 60)])
+def test_training_learns(tmp_path, model, epochs):
+    before = run(small(model, epochs=1, out=tmp_path / "a"), quiet())
+    after = run(small(model, epochs=epochs, hidden=16, out=tmp_path / "b"), quiet())
     assert after["metrics"]["rmse"][-1]["mean"] < 0.5 * before["metrics"]["rmse"][-1]["mean"]
 
 

@@ -181,6 +181,23 @@ def test_the_order_is_asked_from_three_steps_on():
     assert [claim["holds"] for claim in claims(swapped)] == [True]
 
 
+def test_the_order_is_asked_of_both_convolutions():
+    values = {
+        "GDE-II": 1.0,
+        "GDE-II, self-loops": 2.5,
+        "GDE": 2.0,
+        "Static": 3.0,
+        "Neural ODE": 4.0,
+    }
+    rows = [row(m, metric, 3, v) for m, v in values.items() for metric in NAMES.values()]
+    found = {claim["claim"].split(" <")[0]: claim for claim in claims(rows)}
+    assert found["GDE-II"]["holds"]
+    assert found["GDE-II, self-loops"]["where"] == [
+        "MAPE of GDE-II, self-loops against GDE at K = 3 (2.5 against 2 at K = 3)",
+        "RMSE of GDE-II, self-loops against GDE at K = 3 (2.5 against 2 at K = 3)",
+    ]
+
+
 def test_a_table_of_two_metrics_has_two_parts():
     text = markdown([row("A", "MAPE, %", 1, 20.0), row("A", "RMSE", 1, 0.0123)], "T", costs=False)
     assert text.splitlines()[2:] == [
@@ -204,6 +221,8 @@ def test_side_studies_are_wider_or_fed():
     assert cells["Static, 32n"].hidden == 32
     assert cells["Neural ODE, A fed"].adjacency
     assert cells["GDE-II, oracle graph"].oracle
+    assert cells["GDE-II, oracle graph"].model == cells["GDE-II"].model == "gde_ii"
+    assert [line.name for line in LINES if line.paper] == ["Static", "Neural ODE", "GDE", "GDE-II"]
     assert cells[PAIR].schedule == "cosine"
     assert cells["GDE"].schedule == "constant"
     assert len({cell.out for cell in cells.values()}) == len(LINES)
