@@ -5,17 +5,18 @@
 See `graphode.stochastic` for the key. Srivastava et al. (2014), "Dropout".
 """
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphode.flows import Stochastic
+from graphode.flows.dropped import dropped
 from graphode.flows.kernels import may_use_kernels
-from graphode.flows.masks import hashed_positions
+from graphode.flows.masks import all_kept, hashed_positions, is_mapped, is_recorded
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
+
+# Numbers in a state that a GPU multiplies in less time than it takes to launch the kernel.
+SMALL_STATE = 1 << 20
 
 
 def _checked(rate: float) -> float:
@@ -53,10 +54,14 @@ class Dropout(Stochastic):
     ) -> Float[Tensor, "*batch nodes channels"]:
         if not self.is_active:
             return h
-        positions = hashed_positions(tuple(h.shape[-2:]), h.device)
-        if may_use_kernels(h):
+        shape, device = h.shape[-2:], h.device
+        positions = hashed_positions(shape, device)
+        if not may_use_kernels(h):
+            return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
+        if not _is_cheaper_drawn(h):
             return self.drop(h, positions)
-        return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
+        name = (self.rate, shape, h.dtype, device)
+        return h * self.drawn(name, lambda: self.drop(all_kept(shape, device), positions))
 
     def drop(self, h: Tensor, positions: Tensor) -> Tensor:
         """`h` without what is dropped, by the GPU's kernel.
@@ -65,10 +70,7 @@ class Dropout(Stochastic):
             h: Ends with the dimensions of `positions`.
             positions: The hashed place of each entry.
         """
-        from graphode.flows.mask_kernel import prefix_and_word
-
-        prefix, word = prefix_and_word(self.mask_key(), h.device)
-        return _Dropped.apply(h, prefix, positions, word, self.rate)  # pyright: ignore[reportReturnType]
+        return dropped(h, self.mask_key(), self.rate, positions)
 
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
@@ -98,11 +100,24 @@ class EdgeDropout(Stochastic):
         if not self.is_active:
             return graph
         positions = hashed_positions((graph.num_edges,), graph.device)
-        mask = self.keep_mask(self.rate, positions, graph.edge_weight)
-        return graph.reweight(graph.edge_weight * mask)
+        weight = graph.edge_weight
+        if may_use_kernels(weight):
+            return graph.reweight(dropped(weight, self.mask_key(), self.rate, positions))
+        return graph.reweight(weight * self.keep_mask(self.rate, positions, weight))
 
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
+
+
+def _is_cheaper_drawn(h: Tensor) -> bool:
+    """Whether a mask in memory is better than one in registers: where launches outweigh bytes.
+
+    A drawn mask serves a whole solve, and the gradient of a product asks nothing of Python, which
+    takes the host half of the time. In a CUDA graph neither counts.
+    """
+    return (
+        h.ndim == 2 and h.numel() <= SMALL_STATE and not is_mapped() and not is_recorded(h.device)
+    )
 
 
 def lined_up(mask: Tensor, h: Tensor, system_dims: int) -> Tensor:
@@ -115,42 +130,3 @@ def lined_up(mask: Tensor, h: Tensor, system_dims: int) -> Tensor:
     if not keys or not missing:
         return mask
     return mask.reshape(*mask.shape[:keys], *(1,) * missing, *mask.shape[keys:])
-
-
-class _Dropped(torch.autograd.Function):
-    """Linear in `h`, and its own transpose."""
-
-    @staticmethod
-    def forward(h: Tensor, prefix: Tensor, positions: Tensor, word: int, rate: float):
-        from graphode.flows.mask_kernel import drop
-
-        keys = prefix.ndim
-        if h.ndim - positions.ndim < keys:
-            h = h.expand(*prefix.shape, *h.shape)  # what all members share
-        by_key = h[None] if keys == 0 else h.flatten(0, keys - 1)
-        out = drop(by_key, prefix.reshape(-1), word, rate, positions)
-        return out.reshape(h.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        h, prefix, positions, ctx.word, ctx.rate = inputs
-        ctx.shape = h.shape
-        ctx.save_for_backward(prefix, positions)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor):
-        prefix, positions = ctx.saved_tensors
-        (grad,) = grad_outputs
-        grad = _Dropped.apply(grad, prefix, positions, ctx.word, ctx.rate)
-        assert isinstance(grad, Tensor)
-        return grad.sum_to_size(ctx.shape), None, None, None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        h, prefix, *rest = args
-        if in_dims[1] is None:
-            prefix = prefix.expand(info.batch_size, *prefix.shape)
-        else:
-            prefix = prefix.movedim(in_dims[1], 0)
-        h = h if in_dims[0] is None else h.movedim(in_dims[0], 0)
-        return _Dropped.apply(h, prefix, *rest), 0

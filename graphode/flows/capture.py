@@ -4,8 +4,10 @@ A fixed-step flow by itself, forward and backward (`Flow(capture=True)`), or a w
 as a training step with its optimiser and its evaluation (`capture`).
 """
 
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -57,7 +59,7 @@ class CapturedFlows:
         if key not in self.recordings:
             module = _Recordable(march, field, (graph, t0, t1)).train(training)
             sample = torch.randn_like(h).requires_grad_(h.requires_grad)
-            with warnings.catch_warnings():
+            with _without_collection(), warnings.catch_warnings():
                 # Gradients are returned, not accumulated, while recording: the stream of the
                 # parameters' accumulators, which torch warns about, plays no part.
                 warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
@@ -101,6 +103,23 @@ class _Program:
             return
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=self.stream):
+            with _without_collection(), torch.cuda.graph(self.graph, stream=self.stream):
                 self.function()
         self.graph.replay()
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out, after it has run.
+
+    A program that is no longer needed may be found by it at any moment, and to free a CUDA graph
+    while another one is recorded breaks the recording.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -7,7 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphode.flows.masks import MaskKey, signed, threshold
+from graphode.flows.launch import is_short, launch
+from graphode.flows.masks import MaskKey, Number, is_recorded, signed, threshold
+
+BLOCK, MIX_BLOCK = 1024, 128
 
 
 @triton.jit
@@ -37,18 +40,73 @@ def is_kept(hashed, key, threshold):
 
 @triton.jit(do_not_specialize=["word", "threshold", "scale"])
 def _drop(
-    h, out, positions, prefix, word, threshold, scale, per_key, system, h_stride,
-    BLOCK: tl.constexpr,
+    h, out, positions, prefix, word, threshold, scale,
+    per_key, system, h_stride, WHOLE: tl.constexpr, WIDE: tl.constexpr, BATCHED: tl.constexpr,
+    SMALL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(1)
-    entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(0)
+    if WIDE:
+        start = start.to(tl.int64)
+    start *= BLOCK
+    entry = start + tl.arange(0, BLOCK)
     inside = entry < per_key
-    hashed = tl.load(positions + entry % system, mask=inside, other=0)
-    hashed = hashed.to(tl.uint32, bitcast=True)
+    place = entry
+    if BATCHED:
+        # Division is dear: one for a program, and none for its entries but in small systems.
+        place = start % system + tl.arange(0, BLOCK)
+        if SMALL:
+            place %= system
+        else:
+            place = tl.where(place < system, place, place - system)
+    hashed = tl.load(positions + place, mask=inside, other=0).to(tl.uint32, bitcast=True)
     value = tl.load(h + index.to(tl.int64) * h_stride + entry, mask=inside)
-    kept = is_kept(hashed, load_key(prefix, word, index), threshold)
-    value = tl.where(kept, value * scale, 0.0).to(value.dtype)
+    word = word.to(tl.int64)
+    key = word.to(tl.uint64, bitcast=True) if WHOLE else load_key(prefix, word, index)
+    value = tl.where(is_kept(hashed, key, threshold), value * scale, 0.0).to(value.dtype)
     tl.store(out + index.to(tl.int64) * per_key + entry, value, mask=inside)
+
+
+@triton.jit(do_not_specialize=["start", "second_word"])
+def _mix_two(
+    first, second, out, start, second_word, count, first_inner, second_inner,
+    ROUNDS: tl.constexpr, SECOND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    state = tl.load(first + index // first_inner, mask=inside, other=0) + start
+    state = splitmix(state.to(tl.uint64, bitcast=True))
+    if ROUNDS == 2:
+        more = second_word.to(tl.int64)
+        if SECOND:
+            more += tl.load(second + index // second_inner, mask=inside, other=0)
+        state = splitmix(state + more.to(tl.uint64, bitcast=True))
+    tl.store(out + index, state.to(tl.int64, bitcast=True), mask=inside)
+
+
+def mix_two(start: int, first: Tensor, second: Number | None = None) -> Tensor:
+    """splitmix(splitmix(start + first) + second), or one round without `second`.
+
+    Shapes:
+        - **first:** `[*keys]`
+        - **second:** `[*keys]`; either may lack dimensions at its end.
+    """
+    many = second if isinstance(second, Tensor) else first
+    is_first = (first.numel(), first.ndim) >= (many.numel(), many.ndim)
+    out = torch.empty_like(first if is_first else many)
+    count = out.numel()
+    if count == 0:
+        return out
+    inner = count // first.numel(), count // many.numel()
+    rounds = 1 if second is None else 2
+    word = second if isinstance(second, int) else 0
+    start, word = signed(start), signed(word)
+    form = (count, *inner, rounds, many is second, is_short(start), is_short(word))
+    launch(
+        _mix_two, form, (-(-count // MIX_BLOCK), 1, 1),
+        (first, many, out), start, word, count, *inner, rounds, many is second, MIX_BLOCK,
+    )  # fmt: skip
+    return out
 
 
 def prefix_and_word(key: MaskKey, device: torch.device) -> tuple[Tensor, int]:
@@ -58,27 +116,58 @@ def prefix_and_word(key: MaskKey, device: torch.device) -> tuple[Tensor, int]:
         # Steps of a sample's own: rare, and mixed beforehand.
         prefix, word = prefix + word, 0
     if not isinstance(prefix, Tensor):
-        return torch.zeros((), dtype=torch.int64, device=device), signed(prefix + word)
+        return _zero(device), signed(prefix + word)
     return prefix.to(device, torch.int64), signed(word)
 
 
-def drop(h: Tensor, prefix: Tensor, word: int, rate: float, positions: Tensor) -> Tensor:
+_zeros: dict[torch.device, Tensor] = {}
+
+
+def _zero(device: torch.device) -> Tensor:
+    zero = _zeros.get(device)
+    if zero is not None:
+        return zero
+    if is_recorded(device):
+        return torch.zeros((), dtype=torch.int64, device=device)
+    with torch.inference_mode(False):
+        return _zeros.setdefault(device, torch.zeros((), dtype=torch.int64).to(device))
+
+
+def drop(h: Tensor, prefix: Tensor | None, word: int, rate: float, positions: Tensor) -> Tensor:
     """h ∘ mask / (1 − rate) for every key.
+
+    Args:
+        h: The state.
+        prefix: Of each key; None where `word` is the whole key.
+        word: See `masks.MaskKey`.
+        rate: Probability to drop.
+        positions: Hashed, of the system's shape; see `masks.hashed_positions`.
 
     Shapes:
         - **h:** `[keys, …]`, where `…` ends with the system's shape; may be an expanded view.
+          Without a prefix `[…]`.
         - **prefix:** `[keys]`
-        - **positions:** hashed, of the system's shape; see `masks.hashed_positions`.
     """
-    keys = h.shape[0]
-    per_key = h[0].numel()
-    rest = h if h.stride(0) == 0 and h[0].is_contiguous() else h.contiguous()
-    out = torch.empty(h.shape, dtype=h.dtype, device=h.device)
-    block = 1024
+    keys = 1 if prefix is None else prefix.numel()
+    per_key = h.numel() // keys if keys else 0
+    stride = per_key
+    if h.is_contiguous():
+        out = torch.empty_like(h)
+    else:
+        out = torch.empty_like(h, memory_format=torch.contiguous_format)
+        if keys > 1 and h.stride(0) == 0 and h[0].is_contiguous():
+            stride = 0
+        else:
+            h = h.contiguous()
     if per_key == 0:
         return out
-    _drop[(triton.cdiv(per_key, block), keys)](
-        rest, out, positions, prefix.contiguous(), word, threshold(rate), 1 / (1 - rate),
-        per_key, positions.numel(), rest.stride(0) if keys > 1 else 0, BLOCK=block,
+    system = positions.numel()
+    is_whole = prefix is None
+    form = (h.dtype, is_whole, per_key, system, stride, keys, is_short(word))
+    launch(
+        _drop, form, (-(-per_key // BLOCK), keys, 1),
+        (h, out, positions, positions if prefix is None else prefix.contiguous()),
+        word, threshold(rate), 1 / (1 - rate), per_key, system, stride,
+        is_whole, per_key > 1 << 30, per_key > system, system < BLOCK, BLOCK,
     )  # fmt: skip
     return out

@@ -9,6 +9,7 @@ copies. The hashes are `splitmix64` (Steele, Lea, Flood, 2014) and the 32-bit `l
 Wellons (2018, "Prospecting for hash functions"). On a GPU `mask_kernel` computes the same.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,14 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from graphode.flows import kernels
+
 Number = int | Tensor
 
 _WORD = (1 << 64) - 1
+
+# Entries from which a CPU draws the masks of several keys one by one, each within its caches.
+LARGE_MASK = 1 << 14
 
 
 class MaskKey(NamedTuple):
@@ -38,19 +44,57 @@ class MaskKey(NamedTuple):
         return mix([self.prefix, self.word], start=None)
 
 
-def mix(parts: list[Number], start: int | None = 0) -> Number:
+def mix(parts: Sequence[Number], start: int | None = 0) -> Number:
     """64 bits from numbers; tensors among them broadcast from the left, `[*keys]`.
 
     Args:
         parts: The numbers.
         start: What is mixed first; None for the first part as it is.
     """
-    width = max([0, *[part.ndim for part in parts if isinstance(part, Tensor)]])
-    parts = [_widened(part, width) for part in parts]
     state, rest = (parts[0], parts[1:]) if start is None else (start, parts)
-    for part in rest:
-        state = _splitmix(_add(state, part))
+    for done, part in enumerate(rest):
+        if isinstance(state, Tensor) or isinstance(part, Tensor):
+            return _mixed_on_device(state, rest[done:])
+        state = _splitmix_of_int(state + part)
     return state
+
+
+def _mixed_on_device(state: Number, parts: Sequence[Number]) -> Tensor:
+    """The rounds from the first tensor on; on a GPU two of them by one kernel."""
+    if isinstance(state, int) and _have_kernel(parts):
+        from graphode.flows.mask_kernel import mix_two
+
+        first, *second = (_raw(part) for part in parts[:2])
+        assert isinstance(first, Tensor)
+        state, parts = mix_two(state, first, *second), parts[2:]
+        if not parts:
+            return state
+    width = max([0, *[part.ndim for part in (state, *parts) if isinstance(part, Tensor)]])
+    state = _widened(state, width)
+    for part in parts:
+        state = _splitmix(_sum(state, _widened(part, width)))
+    assert isinstance(state, Tensor)
+    return state
+
+
+def _have_kernel(parts: Sequence[Number]) -> bool:
+    """Whether the first two can be mixed by a kernel: tensors of one device, lined up."""
+    tensors = [part for part in parts[:2] if isinstance(part, Tensor)]
+    device = tensors[0].device
+    if device.type not in kernels.DEVICES or not kernels.has_triton():
+        return False
+    if len(tensors) == 2:
+        few, many = sorted(tensors, key=lambda tensor: (tensor.numel(), tensor.ndim))
+        own = few.ndim
+        while own and few.shape[own - 1] == 1:
+            own -= 1
+        if few.device != many.device or few.shape[:own] != many.shape[:own]:
+            return False
+    return not is_traced() and not is_mapped()
+
+
+def _raw(part: Number) -> Number:
+    return part.to(torch.int64).contiguous() if isinstance(part, Tensor) else part
 
 
 def keyed_mask(key: Number, rate: float, positions: Tensor, dtype: torch.dtype) -> Tensor:
@@ -62,15 +106,26 @@ def keyed_mask(key: Number, rate: float, positions: Tensor, dtype: torch.dtype) 
         positions: Hashed positions; see `hashed`.
         dtype: Of the mask.
     """
-    # Numbers from bytes, not from truth values: PyTorch converts those one by one on a CPU.
-    return kept_entries(key, rate, positions).view(torch.uint8).to(dtype).mul_(1 / (1 - rate))
+    with torch.no_grad():
+        kept = kept_entries(key, rate, positions)
+        if not is_mapped():  # views of bytes have no batching rule before PyTorch 2.12
+            # Numbers from bytes, not from truth values: PyTorch converts those one by one on a CPU.
+            kept = kept.view(torch.uint8)
+        return kept.to(dtype).mul_(1 / (1 - rate))
 
 
 def kept_entries(key: Number, rate: float, positions: Tensor) -> Tensor:
     """Which entries the mask of a key keeps; arguments as for `keyed_mask`."""
     readable = positions.device.type == "cpu" and not is_traced() and not is_mapped()
-    if isinstance(key, int) and readable:
+    if readable and isinstance(key, int):
         return torch.from_numpy(_kept_on_host(key, rate, positions.numpy()))
+    if readable and isinstance(key, Tensor) and positions.numel() >= LARGE_MASK:
+        kept = torch.empty(*key.shape, *positions.shape, dtype=torch.bool)
+        for mask, own in zip(
+            kept.reshape(-1, *positions.shape), key.flatten().tolist(), strict=True
+        ):
+            mask.numpy()[...] = _kept_on_host(own, rate, positions.numpy())
+        return kept
     low, high = _halves(key, positions.ndim)
     bits = positions + low
     bits = bits ^ high
@@ -110,12 +165,11 @@ def threshold(rate: float) -> int:
 
 def hashed(positions: Tensor) -> Tensor:
     """Whole numbers, each hashed to a signed 32-bit one."""
-    scrambled = _splitmix(positions.to(torch.int64))
-    assert isinstance(scrambled, Tensor)
-    return (scrambled >> 32).to(torch.int32)
+    return (_splitmix(positions.to(torch.int64)) >> 32).to(torch.int32)
 
 
 _positions: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
+_all_kept: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
 
 
 def hashed_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -124,12 +178,29 @@ def hashed_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
     if known is not None:
         return known
     index = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=device)
-    positions = hashed(index).reshape(shape)
-    if not torch.compiler.is_compiling():
-        if len(_positions) >= 64:
-            _positions.clear()
-        _positions[shape, device] = positions
-    return positions
+    return _kept_in(_positions, hashed(index).reshape(shape))
+
+
+def all_kept(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Ones of this shape: what a mask is drawn from."""
+    known = _all_kept.get((shape, device))
+    if known is not None:
+        return known
+    return _kept_in(_all_kept, torch.ones(shape, dtype=torch.float32, device=device))
+
+
+def _kept_in(store: dict[tuple[tuple[int, ...], torch.device], Tensor], tensor: Tensor) -> Tensor:
+    """A tensor for the next call, unless it has no values yet."""
+    if not torch.compiler.is_compiling() and not is_recorded(tensor.device):
+        if len(store) >= 64:
+            store.clear()
+        store[tuple(tensor.shape), tensor.device] = tensor
+    return tensor
+
+
+def is_recorded(device: torch.device) -> bool:
+    """Whether a CUDA graph is being recorded, so that operations run at its replays only."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def signed(value: int, bits: int = 64) -> int:
@@ -152,29 +223,28 @@ def _halves(key: Number, system_dims: int) -> tuple[Number, Number]:
     return signed(key, 32), signed(key >> 32, 32)
 
 
-def _add(a: Number, b: Number) -> Number:
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        a = a if isinstance(a, Tensor) else signed(a)
-        b = b if isinstance(b, Tensor) else signed(b)
-        return a + b
-    return (a + b) & _WORD
+def _sum(a: Number, b: Number) -> Tensor:
+    a = a if isinstance(a, Tensor) else signed(a)
+    b = b if isinstance(b, Tensor) else signed(b)
+    total = a + b
+    assert isinstance(total, Tensor)
+    return total
 
 
-def _splitmix(state: Number) -> Number:
+def _splitmix(state: Tensor) -> Tensor:
     """One round of splitmix64; 64-bit arithmetic that wraps, the same on host and device."""
-    state = _add(state, 0x9E3779B97F4A7C15)
+    state = state + signed(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        state = _multiply(_shifted_xor(state, shift), factor)
+        state = _shifted_xor(state, shift) * signed(factor)
     return _shifted_xor(state, 31)
 
 
-def _multiply(value: Number, factor: int) -> Number:
-    if isinstance(value, Tensor):
-        return value * signed(factor)
-    return (value * factor) & _WORD
+def _shifted_xor(value: Tensor, shift: int) -> Tensor:
+    return value ^ ((value >> shift) & ((1 << (64 - shift)) - 1))
 
 
-def _shifted_xor(value: Number, shift: int) -> Number:
-    if isinstance(value, Tensor):
-        return value ^ ((value >> shift) & ((1 << (64 - shift)) - 1))
-    return value ^ (value >> shift)
+def _splitmix_of_int(state: int) -> int:
+    state = (state + 0x9E3779B97F4A7C15) & _WORD
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _WORD
+    return state ^ (state >> 31)

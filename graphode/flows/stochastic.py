@@ -155,7 +155,10 @@ class Stochastic(nn.Module):
         """Take `path` into the key of the masks."""
         self.path = path
         digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
-        self.path_number = int.from_bytes(digest, "little")
+        path_hash = mix([int.from_bytes(digest, "little")])
+        assert isinstance(path_hash, int)
+        self.path_hash = path_hash
+        self.path_word = mix([0], start=path_hash)
 
     def keep_mask(self, rate: float, positions: Tensor, like: Tensor) -> Tensor:
         """1/(1 − rate) where kept and 0 elsewhere, `[*keys, *positions]`, in the dtype of `like`.
@@ -168,7 +171,6 @@ class Stochastic(nn.Module):
             like: Where the mask is needed.
         """
 
-        @torch.no_grad()
         def mask() -> Tensor:
             return keyed_mask(self.mask_key().whole, rate, positions, like.dtype)
 
@@ -192,8 +194,10 @@ class Stochastic(nn.Module):
     def mask_key(self) -> MaskKey:
         """The key of the mask that is due now."""
         noise = _solve
+        if noise is None and _prefix is not None:
+            return MaskKey(_known(_prefix), self.path_word)
         if noise is None:
-            prefix, numbers = _prefix, (torch_draw() if _prefix is None else 0,)
+            prefix, numbers = None, (torch_draw(),)
         else:
             if noise.prefix is None and noise.draw == 0:
                 noise.draw = torch_draw()
@@ -204,7 +208,7 @@ class Stochastic(nn.Module):
             }
             prefix, numbers = noise.prefix, (noise.draw, *counters[self.redraw])
         prefix = 0 if prefix is None else _known(prefix)
-        return MaskKey(prefix, mix([self.path_number, *map(_known, numbers)]))
+        return MaskKey(prefix, mix([*map(_known, numbers)], start=self.path_hash))
 
 
 def _known(number: Number) -> Number:

@@ -198,3 +198,11 @@ def test_masks_are_the_same_under_torch_func():
         mask = dropout(torch.ones_like(h))
     torch.testing.assert_close(gradient, mask)
     torch.testing.assert_close(tangent, mask)
+
+
+def test_large_masks_of_many_keys_are_those_of_each_alone():
+    seeds = torch.tensor([[3, 8], [-21, 2**62]])
+    together = mask(seeds, 4, shape=(300, 64))
+    assert together.shape == (2, 2, 300, 64)
+    for index, seed in enumerate(seeds.flatten().tolist()):
+        assert torch.equal(together.flatten(0, 1)[index], mask(seed, 4, shape=(300, 64)))
