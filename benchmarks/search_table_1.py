@@ -1,26 +1,32 @@
-"""The search behind preset `tuned` of table 1: settings of GCNII's flow, by validation data alone.
+"""The search behind preset `tuned` of table 1: settings of a family, by validation data alone.
 
     python benchmarks/search_table_1.py --dataset cora --out results/table-1-search.json
 
-First come the settings of Chen et al. (2020) and those that are the best on other data sets, then
-random ones, then changes of the best three so far. All are tried with few members, the best third
-again with more, and so on: members 1 3 9 make three rounds. Ranks are by mean validation accuracy.
-Test labels are wiped before anything is trained, and the members' seeds are not those of the
-table. What was tried is in the file, member by member; the same command goes on from there.
+First come the settings that the family's authors published, those found by hand, and those that are
+the best on other data sets, then random ones, then changes of the best three so far. All are tried
+with few members, the best third again with more, and so on: members 5 20 100 make three rounds.
+Ranks are by mean validation accuracy. Test labels are wiped before anything is trained, and the
+members' seeds are not those of the table. What was tried is in the file, member by member; the same
+command goes on from there, and searches of several data sets may share the file at the same time.
 """
 
 import argparse
 import dataclasses
+import fcntl
 import functools
 import itertools
 import json
+import os
 import random
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from search_spaces import FAMILIES, Choices, Family, Settings
 from torch import Tensor, nn
 
 from graphode.data import load_node_data
@@ -28,7 +34,6 @@ from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective
-from graphode.experiments.presets import CHEN
 from graphode.experiments.recording import Recording
 from graphode.experiments.training import Trainer, Training
 from graphode.flows import capture
@@ -37,24 +42,7 @@ FIRST_SEED = 1000
 KEPT = 3  # of so many settings one goes into the next round
 PARENTS = 3  # how many of the best are changed …
 CHANGED = 2  # … in so many choices
-MANY = 2  # stands for one weight for each unit of depth
-STAGES = {"euler": 1, "midpoint": 2, "rk4": 4}
-SEARCHED = (
-    "solver", "num_steps", "t1", "layers", "depth_terms", "alpha", "mixing", "redraw",
-    "input_dropout", "field_dropout", "readout_dropout", "lr", "weight_decay", "field_decay",
-)  # fmt: skip
-# What Chen et al. have for other sets than Cora, in which their settings differ.
-PUBLISHED = {
-    "citeseer": {"mixing": 0.6, "field_dropout": 0.7, "readout_dropout": 0.7, "input_dropout": 0.7},
-    "pubmed": {
-        "mixing": 0.4,
-        "field_dropout": 0.5,
-        "readout_dropout": 0.5,
-        "input_dropout": 0.5,
-        "field_decay": 5e-4,
-    },
-}
-Settings = dict[str, Any]
+DIGITS = 6
 Row = dict[str, Any]
 
 
@@ -82,44 +70,10 @@ class ValidationObjective(NodeObjective):
         }
 
 
-def space(widths: list[int], evaluations: list[int]) -> dict[str, list[Settings]]:
-    """What is searched: for every choice the settings among which it is made."""
-
-    def each(name: str, *values: Any) -> list[Settings]:
-        return [{name: value} for value in values]
-
-    steps = [(s, max(1, e // stages)) for s, stages in STAGES.items() for e in evaluations]
-    return {
-        "width": each("hidden", *widths),
-        # Explicit methods are stable up to steps of 1 (Euler's 1.05, rk4's 1.4).
-        "flow": [
-            {"solver": solver, "num_steps": count, "t1": count * length}
-            for solver, count in steps
-            for length in (0.5, 1.0)
-        ],
-        "alpha": each("alpha", 0.05, 0.1, 0.15, 0.2, 0.3),
-        "mixing": each("mixing", 0.25, 0.5, 1.0),
-        "variation": each("depth_terms", 0, 2),
-        # One mask for the whole solve, multiplied at every step, drives members apart (tried).
-        "redraw": each("redraw", "per_eval", "per_step"),
-        "input_dropout": each("input_dropout", 0.4, 0.5, 0.6, 0.7, 0.8),
-        "dropout": [
-            {"field_dropout": rate, "readout_dropout": rate} for rate in (0.4, 0.5, 0.6, 0.7, 0.8)
-        ],
-        "lr": each("lr", 0.01, 0.02, 0.03),
-        "weight_decay": each("weight_decay", 2e-4, 5e-4, 1e-3, 2e-3, 5e-3),
-        # One weight for all depths, or one for each unit of depth, which feels less of the loss.
-        "weights": [
-            *({"layers": 1, "field_decay": decay} for decay in (0.03, 0.1, 0.3, 1.0)),
-            *({"layers": MANY, "field_decay": decay} for decay in (0.003, 0.01, 0.03, 0.1)),
-        ],
-    }
-
-
 def proposed(
     number: int,
     attempt: int,
-    choices: dict[str, list[Settings]],
+    choices: Choices,
     best: list[Settings],
 ) -> Settings:
     """Settings of a trial: random ones, or one of the best changed.
@@ -135,16 +89,15 @@ def proposed(
     settings = dict(random_number.choice(best)) if best else {}
     for name in random_number.sample(list(choices), CHANGED if best else len(choices)):
         settings |= drawn[name]
-    many = settings["layers"] > 1
-    return {**settings, "layers": max(1, round(settings["t1"])) if many else 1}
+    return settings
 
 
 class Trials:
-    """What was tried, in a file that grows member by member."""
+    """What was tried of a family, in a file that grows member by member."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
+    def __init__(self, path: Path, model: str) -> None:
+        self.path, self.model = path, model
+        self.rows = [row for row in _read(path) if row["model"] == model]
 
     def best(self, dataset: str) -> Row:
         """The best on a data set, of those that were tried with the most members."""
@@ -168,14 +121,34 @@ class Trials:
             if all(row[name] == value for name, value in key.items()):
                 return row
         empty: dict[str, list[float]] = {"seeds": []}
-        self.rows.append({**key, **empty, "seconds": 0.0})
+        self.rows.append({"model": self.model, **key, **empty, "seconds": 0.0})
         return self.rows[-1]
 
-    def save(self) -> None:
-        """Write the file, whole or not at all."""
-        temporary = self.path.with_suffix(".part")
-        temporary.write_text(json.dumps(self.rows, indent=1) + "\n")
-        temporary.replace(self.path)
+    def save(self, dataset: str) -> None:
+        """Write the rows of a data set and leave the others; the file is whole at any time."""
+        own = (self.model, dataset)
+        with _alone(self.path.parent):
+            rows = [row for row in _read(self.path) if (row["model"], row["dataset"]) != own]
+            rows += [row for row in self.rows if row["dataset"] == dataset]
+            temporary = self.path.with_suffix(".part")
+            lines = ",\n".join(json.dumps(row) for row in rows)
+            temporary.write_text(f"[\n{lines}\n]\n")
+            temporary.replace(self.path)
+
+
+def _read(path: Path) -> list[Row]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def train(
@@ -196,7 +169,10 @@ def train(
         run(training.log_every)
         if bool(trainer.selection.stopped.all()):
             break
-    found = {name: kept.tolist() for name, kept in trainer.selection.metrics.items()}
+    found = {
+        name: [round(value, DIGITS) for value in kept.tolist()]
+        for name, kept in trainer.selection.metrics.items()
+    }
     return {"epoch": trainer.selection.epoch.tolist(), **found}
 
 
@@ -212,41 +188,44 @@ def mean(row: Row, name: str, members: int) -> float:
 
 def search(args: argparse.Namespace) -> None:
     """All rounds on one data set."""
+    family: Family = FAMILIES[args.model]
+    device = torch.device(args.device)
     data = load_node_data(args.dataset, args.data_root)
-    objective = ValidationObjective.of(data, torch.device(args.device))
-    trials = Trials(args.out)
+    objective = ValidationObjective.of(data, device)
+    trials = Trials(args.out, family.model)
     length = {"epochs": args.epochs, "patience": args.patience}
 
     def tried(settings: Settings, members: int) -> Row:
         row = trials.row({"dataset": args.dataset, **length, "settings": settings})
         seeds = list(range(FIRST_SEED + len(row["seeds"]), FIRST_SEED + members))
-        config = NodeClassification.of("gcnii", args.dataset, **settings, **length)
+        config = NodeClassification.of(family.model, args.dataset, **settings, **length)
         build = builder(config, data.num_features, data.num_classes)
         # On a CPU one by one is faster, and each stops when it is done.
         size = 1
-        if seeds and args.device != "cpu":
-            size = min(len(seeds), members_that_fit(build, objective.loss, args.device))
+        if seeds and device.type != "cpu":
+            size = min(len(seeds), members_that_fit(build, objective.loss, device))
         for chunk in (seeds[k : k + size] for k in range(0, len(seeds), size)):
             began = time.perf_counter()
-            found = train(config, Ensemble(build, chunk).to(args.device), objective)
+            found = train(config, Ensemble(build, chunk).to(device), objective)
             row["seconds"] = round(row["seconds"] + time.perf_counter() - began, 1)
             for name, values in {"seeds": chunk, **found}.items():
                 row.setdefault(name, []).extend(values)
-            trials.save()
+            trials.save(args.dataset)
         print(_line(row, members), flush=True)
         return row
 
-    choices = space(args.hidden, args.evaluations)
-    first = [{"hidden": args.hidden[0], **{name: CHEN[name] for name in SEARCHED}}]
-    first[0] |= PUBLISHED.get(args.dataset, {})
-    first += trials.best_elsewhere(args.dataset)
+    choices = family.choices(args.hidden)
+    first = [*family.first(args.dataset), *trials.best_elsewhere(args.dataset)]
     few, *more = args.members
     rows = [tried(row["settings"], few) for row in trials.of(args.dataset, length)]
     for number in range(len(rows), args.configurations):
         best = [row["settings"] for row in ranked(rows, few)[:PARENTS]]
         best = best if number >= args.random else []
         known = [row["settings"] for row in rows]
-        others = (proposed(number, k, choices, best) for k in itertools.count())
+        others = (
+            family.finished(proposed(number, attempt, choices, best))
+            for attempt in itertools.count()
+        )
         rows.append(tried(next(s for s in itertools.chain(first, others) if s not in known), few))
     for members in more:
         kept = ranked(rows, few)[: -(-len(rows) // KEPT)]
@@ -262,7 +241,7 @@ def _line(row: Row, members: int) -> str:
     accuracy, loss, epoch = (
         mean(row, name, members) for name in ("validation_accuracy", "validation_loss", "epoch")
     )
-    settings = " ".join(str(value) for value in row["settings"].values())
+    settings = " ".join(f"{name}={value}" for name, value in sorted(row["settings"].items()))
     return (
         f"{row['dataset']}, {members} members: validation accuracy {accuracy:.4f}, loss "
         f"{loss:.4f}, epoch {epoch:.0f}; {settings}"
@@ -272,6 +251,7 @@ def _line(row: Row, members: int) -> str:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="diffusion", choices=FAMILIES)
     parser.add_argument("--dataset", default="cora")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--device", default="cpu")
@@ -279,10 +259,11 @@ def main() -> None:
     parser.add_argument(
         "--random", type=int, default=20, help="so many before the best are changed"
     )
-    parser.add_argument("--members", type=int, nargs="+", default=[1, 3, 9], help="of each round")
-    parser.add_argument("--hidden", type=int, nargs="+", default=[64])
-    parser.add_argument("--evaluations", type=int, nargs="+", default=[8, 16])
-    parser.add_argument("--epochs", type=int, default=1500)
+    parser.add_argument(
+        "--members", type=int, nargs="+", default=[5, 20, 100], help="of each round"
+    )
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 32, 128])
+    parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--patience", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("results/table-1-search.json"))
     search(parser.parse_args())

@@ -30,7 +30,10 @@ from graphode.fields import GraphConvMap as GraphConvMap
 from graphode.fields import GraphConvolution as GraphConvolution
 from graphode.fields import HigherOrder as HigherOrder
 from graphode.fields import MessagePassingField as MessagePassingField
+from graphode.fields import NodeDropout as NodeDropout
+from graphode.fields import PageRankField as PageRankField
 from graphode.fields import PairForceMap as PairForceMap
+from graphode.fields import PathGate as PathGate
 from graphode.fields import RadiusField as RadiusField
 from graphode.fields import RelativeMessageMap as RelativeMessageMap
 from graphode.fields import SecondOrder as SecondOrder

@@ -32,17 +32,19 @@ class NodeClassification:
         model: A line of the table.
         dataset: cora_linqs (part of the package), cora, citeseer, pubmed, or another node set.
         preset: Where settings that are not given come from: printed (the paper's text), authors
-            (their code) or tuned (ours, of the model gcnii).
+            (their code) or tuned (ours, of the model diffusion).
         members: How many are trained; member k has the seed `seed` + k.
         seed: Of the first member: its weights and its masks.
-        hidden: Width of the state.
-        layers: Of the field; of gcn and gcn_star all layers; of gcnii weights along its depth.
+        hidden: Width of the state; of diffusion, whose state are the classes, of hidden layers.
+        layers: Of the field; of gcn and gcn_star all layers; of gcnii weights along its depth; of
+            diffusion the layers before it.
         input_dropout: Share of the features dropped in training.
         field_dropout: Share of each field layer's input.
-        readout_dropout: Share of the last layer's input.
+        readout_dropout: Share of the last layer's input; of diffusion, of all but the first.
+        node_dropout: Of diffusion: share of the nodes that are silent when the flow begins.
         redraw: When the field's masks are drawn: per_solve, per_step or per_eval.
         force: Allow per_eval under adaptive solvers.
-        alpha: Of gcnii: the share of the first state in what each evaluation sees.
+        alpha: Of gcnii and diffusion: the share of the first state in what each evaluation sees.
         mixing: Of gcnii: λ, how much the field's weight counts.
         depth_terms: Of gcnii: terms in which its weights change smoothly with depth; 0 for none.
         lr: Adam's learning rate.
@@ -80,6 +82,7 @@ class NodeClassification:
     input_dropout: float
     field_dropout: float
     readout_dropout: float
+    node_dropout: float = 0.0
     redraw: Redraw
     force: bool
     alpha: float = 0.1
@@ -121,7 +124,7 @@ class NodeClassification:
     ) -> "NodeClassification":
         """The settings of a preset, with changes; with other `epochs`, selection moves along."""
         if model is None:
-            model = "gcnii" if preset == "tuned" else "gcde_rk4"
+            model = "diffusion" if preset == "tuned" else "gcde_rk4"
         found = settings(preset, model, dataset)
         if "epochs" in changes:  # the same share of another number of epochs
             found["select_from"] = found["select_from"] * changes["epochs"] // found["epochs"]

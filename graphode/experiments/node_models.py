@@ -5,11 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from graphode.fields import Controlled, DepthVarying, GCNIIField, GraphConvMap
+from graphode.fields import (
+    Controlled,
+    DepthVarying,
+    GCNIIField,
+    GraphConvMap,
+    PageRankField,
+    PathGate,
+)
 from graphode.models import (
     GCDE,
     GCN,
     GDE,
+    MLP,
     GraphConvEncoder,
     GraphConvReadout,
     LinearEncoder,
@@ -25,7 +33,13 @@ def builder(
     config: "NodeClassification", features: int, classes: int
 ) -> Callable[[int], nn.Module]:
     """`build(seed)` of the configured model; the ensemble seeds the generator around it."""
-    special = {"gcn": _gcn, "gcn_star": _gcn_star, "cgcde_dpr5": _cgcde, "gcnii": _gcnii}
+    special = {
+        "gcn": _gcn,
+        "gcn_star": _gcn_star,
+        "cgcde_dpr5": _cgcde,
+        "gcnii": _gcnii,
+        "diffusion": _diffusion,
+    }
     make = special.get(config.model, _gcde)
 
     def build(seed: int) -> nn.Module:
@@ -38,12 +52,7 @@ def builder(
 def _gcn(config: "NodeClassification", features: int, classes: int) -> nn.Module:
     """With the first weights of Kipf and Welling: Glorot's, and biases of zero."""
     model = GCN(features, config.hidden, classes, layers=config.layers, **_discrete(config))
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            nn.init.xavier_uniform_(parameter)
-        else:
-            nn.init.zeros_(parameter)
-    return model
+    return _glorot(model)
 
 
 def _gcn_star(config: "NodeClassification", features: int, classes: int) -> nn.Module:
@@ -108,6 +117,36 @@ def _gcnii(config: "NodeClassification", features: int, classes: int) -> nn.Modu
         readout=LinearReadout(width, classes, config.readout_dropout),
         t1=config.t1,
     )
+
+
+def _diffusion(config: "NodeClassification", features: int, classes: int) -> nn.Module:
+    """Logits of each node by itself, which diffuse; what passes a node's gate on the way counts."""
+    return GDE(
+        encoder=_glorot(
+            MLP(
+                features,
+                config.hidden,
+                classes,
+                layers=config.layers,
+                dropout=[config.input_dropout] + [config.readout_dropout] * (config.layers - 1),
+                node_dropout=config.node_dropout,
+            )
+        ),
+        flow=one_step_flow(
+            PathGate(PageRankField(classes, config.alpha), classes), **_flow(config)
+        ),
+        t1=config.t1,
+    )
+
+
+def _glorot(model: nn.Module) -> nn.Module:
+    """Weights as Glorot and Bengio (2010) have them, biases of zero."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+    return model
 
 
 def _discrete(config: "NodeClassification") -> dict[str, Any]:

@@ -7,16 +7,19 @@ printed   The paper's text: GCN-in → 64, ReLU, dropout 0.6; field 64 → 64 wi
           no meaning.
 authors   Their released code: dopri5 too redraws its masks at every evaluation. Their Cora is in
           LINQS order with a split of its own (`--dataset cora_linqs`).
-tuned     Ours: the flow of GCNII, with settings found on validation data of the public splits by
-          `benchmarks/search_table_1.py`.
+tuned     Ours: diffusion with a gate along its path, with settings found on validation data of the
+          public splits by `benchmarks/search_table_1.py`.
 
-GCN has the settings of Kipf and Welling (2017), whatever the preset; GCNII outside `tuned` those
-that Chen et al. (2020) have for Cora, at a quarter of their depth.
+GCN has the settings of Kipf and Welling (2017), whatever the preset; GCNII those that Chen et al.
+(2020) have for Cora, at a quarter of their depth; diffusion outside `tuned` those that Liu et al.
+(2020) have for Cora.
 """
 
 from typing import Any, Literal, get_args
 
-Model = Literal["gcn", "gcn_star", "gcde_rk2", "gcde_rk4", "gcde_dpr5", "cgcde_dpr5", "gcnii"]
+Model = Literal[
+    "gcn", "gcn_star", "gcde_rk2", "gcde_rk4", "gcde_dpr5", "cgcde_dpr5", "gcnii", "diffusion"
+]  # fmt: skip
 Preset = Literal["printed", "authors", "tuned"]
 
 PAPER: dict[str, Any] = {
@@ -73,6 +76,23 @@ CHEN: dict[str, Any] = {
     "patience": 100,
 }
 
+LIU: dict[str, Any] = {
+    "solver": "euler",
+    "num_steps": 11,
+    "t1": 11.0,
+    "layers": 2,
+    "alpha": 0.0,
+    "input_dropout": 0.8,
+    "field_dropout": 0.0,
+    "readout_dropout": 0.8,
+    "node_dropout": 0.0,
+    "lr": 1e-2,
+    "weight_decay": 5e-3,
+    "epochs": 1000,
+    "select_from": 0,
+    "patience": 100,
+}
+
 # fmt: off
 MODELS: dict[Model, dict[str, Any]] = {
     "gcn":        KIPF,
@@ -82,6 +102,7 @@ MODELS: dict[Model, dict[str, Any]] = {
     "gcde_dpr5":  {"solver": "dopri5",   "layers": 1},
     "cgcde_dpr5": {"solver": "dopri5",   "layers": 1},
     "gcnii":      CHEN,
+    "diffusion":  LIU,
 }
 AUTHORS: dict[Model, dict[str, Any]] = {
     "gcde_dpr5":  {"redraw": "per_eval", "force": True},
@@ -89,36 +110,27 @@ AUTHORS: dict[Model, dict[str, Any]] = {
 }
 # fmt: on
 
-# The best of results/table-1-search.json; Citeseer's and Pubmed's are those of Chen et al.
+# The best of results/table-1-search.json.
 TUNED: dict[str, dict[str, Any]] = {
     "cora": {
-        "layers": 1,
-        "mixing": 0.25,
-        "redraw": "per_step",
-        "input_dropout": 0.8,
-        "field_dropout": 0.7,
-        "readout_dropout": 0.7,
-        "weight_decay": 2e-4,
-        "field_decay": 0.3,
-        "epochs": 300,
-        "patience": 50,
+        "field_decay": 0.005,
+        "node_dropout": 0.3,
+        "solver": "midpoint",
     },
     "citeseer": {
-        "mixing": 0.6,
-        "input_dropout": 0.7,
-        "field_dropout": 0.7,
-        "readout_dropout": 0.7,
-        "epochs": 300,
-        "patience": 50,
+        "field_decay": 0.02,
+        "input_dropout": 0.2,
+        "readout_dropout": 0.5,
+        "weight_decay": 0.02,
     },
     "pubmed": {
-        "mixing": 0.4,
-        "input_dropout": 0.5,
-        "field_dropout": 0.5,
-        "readout_dropout": 0.5,
-        "field_decay": 5e-4,
-        "epochs": 200,
-        "patience": 50,
+        "field_decay": 0.005,
+        "input_dropout": 0.9,
+        "lr": 0.005,
+        "num_steps": 21,
+        "solver": "midpoint",
+        "t1": 21.0,
+        "weight_decay": 0.01,
     },
 }
 
@@ -134,10 +146,10 @@ def settings(preset: Preset, model: Model, dataset: str) -> dict[str, Any]:
     of_dataset = PUBMED if dataset == "pubmed" else {}
     of_preset = AUTHORS.get(model, {}) if preset == "authors" else {}
     if preset == "tuned":
-        if model != "gcnii":
+        if model != "diffusion":
             raise ValueError(
-                f"Preset 'tuned' has settings of gcnii only, but the model is {model!r}. Choose "
-                f"--model gcnii, or another preset: printed, authors."
+                f"Preset 'tuned' has settings of diffusion only, but the model is {model!r}. "
+                f"Choose --model diffusion, or another preset: printed, authors."
             )
         of_preset = TUNED.get(dataset, TUNED["cora"])
     return {**PAPER, **of_dataset, **MODELS[model], **of_preset}

@@ -28,6 +28,9 @@ from graphode.fields.gcnii import GCNIIField as GCNIIField
 from graphode.fields.grand import GRANDField as GRANDField
 from graphode.fields.graphcon import GraphCONField as GraphCONField
 from graphode.fields.message_passing import MessagePassingField as MessagePassingField
+from graphode.fields.node_dropout import NodeDropout as NodeDropout
+from graphode.fields.pagerank import PageRankField as PageRankField
+from graphode.fields.path_gate import PathGate as PathGate
 from graphode.fields.pyg import ConvField as ConvField
 from graphode.fields.radius import RadiusField as RadiusField
 from graphode.fields.relative import PairForceMap as PairForceMap

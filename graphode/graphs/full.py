@@ -21,9 +21,10 @@ LARGEST = 4096  # nodes: a matrix must be no burden
 
 
 def is_full(graph: Graph) -> bool:
-    """Whether a dense product is the best for this graph."""
+    """Whether a dense product is the best for this graph; compiled code keeps the sparse one."""
     return (
         graph.device.type in DEVICES
+        and not torch.compiler.is_compiling()
         and 0 < graph.num_nodes <= LARGEST
         and graph.num_edges >= SHARE * graph.num_nodes**2
         and not graph.edge_weight.requires_grad
@@ -32,9 +33,6 @@ def is_full(graph: Graph) -> bool:
 
 def matrix_of(graph: Graph, dtype: torch.dtype) -> Tensor:
     """A as a matrix, made once."""
-    known = graph._matrices.get(dtype)
-    if known is None:
-        known = graph.to_dense().to(dtype)
-        if not torch.compiler.is_compiling():
-            graph._matrices[dtype] = known
-    return known
+    if dtype not in graph._matrices:
+        graph._matrices[dtype] = graph.to_dense().to(dtype)
+    return graph._matrices[dtype]

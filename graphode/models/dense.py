@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from graphode.fields import NodeDropout
 from graphode.fields.activation import Activation
 from graphode.flows import name_masks
 from graphode.models.encoder import LinearEncoder
@@ -25,7 +26,7 @@ class DenseMap(nn.Module):
         widths: Channels before, between and after the layers.
         activation: σ between layers.
         final_activation: After the last layer; None for none.
-        dropout: Share of each layer's input that is dropped in training.
+        dropout: Share of each layer's input that is dropped in training, one for all or one each.
 
     Shapes:
         - **x:** `[..., widths[0]]`, or `SparseFeatures` → `[..., widths[-1]]`
@@ -36,7 +37,7 @@ class DenseMap(nn.Module):
         widths: Sequence[int],
         activation: str | Activation | None = "relu",
         final_activation: str | Activation | None = None,
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
     ) -> None:
         super().__init__()
         if len(widths) < 2:
@@ -45,8 +46,14 @@ class DenseMap(nn.Module):
                 f"is {list(widths)}. Use for example [40, 80, 80, 40]."
             )
         last = len(widths) - 2
+        rates = dropout if isinstance(dropout, Sequence) else [dropout] * (last + 1)
+        if len(rates) != last + 1:
+            raise ValueError(
+                f"`dropout` must be one rate or one for each of the {last + 1} layers, but there "
+                f"are {len(rates)}. Give for example {[0.5] * (last + 1)}."
+            )
         self.layers = nn.ModuleList(
-            LinearEncoder(before, after, final_activation if k == last else activation, dropout)
+            LinearEncoder(before, after, final_activation if k == last else activation, rates[k])
             for k, (before, after) in enumerate(itertools.pairwise(widths))
         )
 
@@ -69,7 +76,8 @@ class MLP(nn.Module):
             MLP(4, 80, 4, layers=3, nodes=10) is the paper's 40-80-80-40.
         activation: Between layers.
         final_activation: After the last; None for none.
-        dropout: Share of each layer's input that is dropped in training.
+        dropout: Share of each layer's input that is dropped in training, one for all or one each.
+        node_dropout: Share of the nodes whose whole output is dropped in training.
 
     Shapes:
         - **x:** `[..., nodes, in_channels]`, or (without `nodes`) `SparseFeatures`
@@ -86,7 +94,8 @@ class MLP(nn.Module):
         nodes: int | None = None,
         activation: str | Activation | None = "relu",
         final_activation: str | Activation | None = None,
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
+        node_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if layers < 1:
@@ -96,6 +105,7 @@ class MLP(nn.Module):
         together = 1 if nodes is None else nodes
         widths = [in_channels * together, *[channels] * (layers - 1), out_channels * together]
         self.map = DenseMap(widths, activation, final_activation, dropout)
+        self.node_dropout = NodeDropout(node_dropout)
         self.in_channels, self.out_channels, self.nodes = in_channels, out_channels, nodes
         name_masks(self)
 
@@ -103,7 +113,7 @@ class MLP(nn.Module):
         """The prediction; the graph makes no difference."""
         del graph
         if self.nodes is None:
-            return self.map(x)
+            return self.node_dropout(self.map(x))
         if not isinstance(x, Tensor) or tuple(x.shape[-2:]) != (self.nodes, self.in_channels):
             raise ValueError(
                 f"This MLP sees all nodes at once, [..., {self.nodes}, {self.in_channels}], but "
@@ -112,4 +122,5 @@ class MLP(nn.Module):
             )
         # One row, so that dropout's masks are [1, nodes · channels].
         flat = x.reshape(*x.shape[:-2], 1, self.nodes * self.in_channels)
-        return self.map(flat).reshape(*x.shape[:-1], self.out_channels)
+        out = self.map(flat).reshape(*x.shape[:-1], self.out_channels)
+        return self.node_dropout(out)

@@ -32,6 +32,13 @@ STATIC = {
         readout=gd.LinearReadout(WIDTH, CLASSES, 0.5),
         t1=4.0,
     ),
+    "diffusion": lambda seed: gd.GDE(
+        encoder=gd.MLP(FEATURES, WIDTH, CLASSES, dropout=[0.8, 0.5], node_dropout=0.3),
+        flow=gd.Flow(
+            gd.PathGate(gd.PageRankField(CLASSES, 0.1), CLASSES), solver="euler", num_steps=5
+        ),
+        t1=5.0,
+    ),
     "GAT": lambda seed: gd.GAT(FEATURES, WIDTH, CLASSES),
     "MLP": lambda seed: gd.MLP(FEATURES, WIDTH, CLASSES, dropout=0.5),
 }

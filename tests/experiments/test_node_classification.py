@@ -125,14 +125,26 @@ def test_the_table_of_settings_is_the_papers():
 
 
 def test_the_tuned_preset_is_one_family():
-    assert NodeClassification.defaults(["--preset", "tuned"]).model == "gcnii"
+    assert NodeClassification.defaults(["--preset", "tuned"]).model == "diffusion"
     for dataset in ("cora", "citeseer", "pubmed"):
         found = NodeClassification.of(dataset=dataset, preset="tuned")
         assert found.decays == {".flow.": found.field_decay, "": found.weight_decay}
     elsewhere = NodeClassification.of(dataset="cora_linqs", preset="tuned")
     assert elsewhere.alpha == NodeClassification.of(dataset="cora", preset="tuned").alpha
-    with pytest.raises(ValueError, match=r"settings of gcnii only, but the model is 'gcn'\."):
+    with pytest.raises(ValueError, match=r"settings of diffusion only, but the model is 'gcn'\."):
         NodeClassification.of("gcn", preset="tuned")
+
+
+def test_diffusion_has_a_layer_for_each_rate_and_a_gate():
+    def built(**changes):
+        return builder(NodeClassification.of("diffusion", hidden=6, **changes), 5, 3)(0)
+
+    model = built(input_dropout=0.4, readout_dropout=0.7, node_dropout=0.1)
+    assert [layer.dropout.rate for layer in model.encoder.map.layers] == [0.4, 0.7]
+    assert model.encoder.node_dropout.rate == 0.1
+    assert model.flow.field.weight.shape == (3, 1)
+    shapes = [tuple(p.shape) for p in built(layers=1).encoder.parameters()]
+    assert shapes == [(5, 3), (3,)]
 
 
 def test_the_weight_of_gcnii_may_change_with_depth():

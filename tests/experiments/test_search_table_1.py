@@ -16,10 +16,14 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import search_table_1  # noqa: E402
+from search_spaces import FAMILIES  # noqa: E402
+
+every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
 
 def options(out: Path, **changes) -> Namespace:
     given = {
+        "model": "diffusion",
         "dataset": "cora_linqs",
         "data_root": None,
         "device": "cpu",
@@ -27,7 +31,6 @@ def options(out: Path, **changes) -> Namespace:
         "random": 3,
         "members": [1, 2],
         "hidden": [4],
-        "evaluations": [4],
         "epochs": 10,
         "patience": 5,
         "out": out,
@@ -35,27 +38,37 @@ def options(out: Path, **changes) -> Namespace:
     return Namespace(**{**given, **changes})
 
 
-def test_settings_are_the_same_whenever_they_are_drawn():
-    choices = search_table_1.space([64], [8, 16])
+@every_family
+def test_settings_are_the_same_whenever_they_are_drawn(family):
+    choices = family.choices([64, 32])
     drawn = [search_table_1.proposed(number, 0, choices, []) for number in range(20)]
     assert drawn == [search_table_1.proposed(number, 0, choices, []) for number in range(20)]
     assert len({json.dumps(settings) for settings in drawn}) == 20
-    for settings in drawn:
-        assert settings.keys() == {"hidden", *search_table_1.SEARCHED}
-        stages = search_table_1.STAGES[settings["solver"]]
-        assert settings["num_steps"] * stages in (8, 16)
-        assert settings["t1"] <= settings["num_steps"]
+    for settings in map(family.finished, drawn):
+        assert settings.keys() == set(family.searched)
+        assert settings["t1"] <= settings["num_steps"] * 1.0  # steps that are stable
+        NodeClassification.of(family.model, "cora", **settings)
 
 
-def test_the_best_are_changed_in_few_choices():
-    choices = search_table_1.space([64], [8, 16])
+@every_family
+def test_a_search_begins_with_what_was_published(family):
+    for dataset in ("cora", "citeseer", "pubmed"):
+        for first in family.first(dataset):
+            NodeClassification.of(family.model, dataset, **first)
+            assert family.finished(first) == first
+    assert family.first("cora_linqs") == family.first("cora")
+
+
+@every_family
+def test_the_best_are_changed_in_few_choices(family):
+    choices = family.choices([64, 32])
     parent = search_table_1.proposed(0, 0, choices, [])
     for number in range(20):
         child = search_table_1.proposed(number, 0, choices, [parent])
         changed = [
             name
             for name, options in choices.items()
-            if any(child[key] != parent[key] for key in options[0] if key != "layers")
+            if any(child[key] != parent[key] for key in options[0])
         ]
         assert len(changed) <= search_table_1.CHANGED
 
@@ -93,15 +106,27 @@ def test_a_search_goes_on_where_it_stood(tmp_path, monkeypatch, capsys, without_
     search_table_1.search(options(out))
     assert json.loads(out.read_text()) == rows
     assert capsys.readouterr().out == shown
-    trials = search_table_1.Trials(out)
+    trials = search_table_1.Trials(out, "diffusion")
     best = max((row for row in rows if len(row["seeds"]) == 2), key=score)
     assert trials.best_elsewhere("cora") == [best["settings"]]
     assert trials.best_elsewhere("cora_linqs") == []
+    assert search_table_1.Trials(out, "gcnii").rows == []
+
+
+def test_searches_of_several_data_sets_may_share_a_file(tmp_path):
+    out = tmp_path / "search.json"
+    searches = {name: search_table_1.Trials(out, "diffusion") for name in ("cora", "citeseer")}
+    for number in range(2):
+        for name, trials in searches.items():
+            trials.row({"dataset": name, "settings": {"lr": number}})["seeds"].append(1)
+            trials.save(name)
+    found = [(row["dataset"], row["settings"]["lr"]) for row in json.loads(out.read_text())]
+    assert sorted(found) == [("citeseer", 0), ("citeseer", 1), ("cora", 0), ("cora", 1)]
 
 
 @pytest.mark.parametrize("dataset", ["cora", "citeseer", "pubmed"])
 def test_the_tuned_preset_is_what_the_search_found(dataset):
-    best = search_table_1.Trials(RESULTS / "table-1-search.json").best(dataset)
+    best = search_table_1.Trials(RESULTS / "table-1-search.json", "diffusion").best(dataset)
     preset = NodeClassification.of(dataset=dataset, preset="tuned")
     expected = {**best["settings"], "epochs": best["epochs"], "patience": best["patience"]}
     assert {name: getattr(preset, name) for name in expected} == expected

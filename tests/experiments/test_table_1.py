@@ -71,7 +71,7 @@ def test_quick_without_data_fills_the_cells_it_can(
     assert "| GCDE-rk4 |" in text
     # Again: nothing is trained, all is read.
     cli.main(["reproduce", "table-1", *flags])
-    assert capsys.readouterr().out.count("finished before") == 7
+    assert capsys.readouterr().out.count("finished before") == 8
     assert json.loads((tmp_path / "table.json").read_text()) == rows
 
 
@@ -115,7 +115,7 @@ def test_the_tuned_table_has_one_line_and_says_how_it_was_found(
     flags = ["--preset", "tuned", "--quick", "--epochs", "2", "--device", "cpu"]
     cli.main(["reproduce", "table-1", *flags, "--out", str(tmp_path)])
     (row,) = json.loads((tmp_path / "table.json").read_text())
-    assert row["model"] == "GCNII flow (tuned)"
+    assert row["model"] == "Gated diffusion (tuned)"
     assert row["paper"] is None
     assert row["evaluations"] > 1
     assert "one search on the validation nodes" in " ".join(capsys.readouterr().out.split())
@@ -128,7 +128,7 @@ def test_cells_that_two_presets_share_are_one_folder(tmp_path):
 
     printed, authors = folders("printed"), folders("authors")
     shared = printed.keys() & authors.keys()
-    assert len(printed) == 7
+    assert len(printed) == 8
     assert len(shared) == 3
     for out in shared:
         one, other = printed[out].config, authors[out].config

@@ -334,7 +334,7 @@ def test_the_printed_settings_are_the_papers():
     paper = TrafficForecast.of("gcde_gru", "pemsd7m", "printed")
     assert (paper.hidden, paper.percentile, paper.solver) == (46, 40, "dopri5")
     assert (paper.lr, paper.schedule, paper.period, paper.epochs) == (1e-2, "restarts", 10, 40)
-    assert (paper.residual, paper.normalization, paper.time_unit) == (False, "overall", 1)
+    assert (paper.residual, paper.normalization, paper.time_unit) == (False, "overall", 12)
     assert TrafficForecast.of("gru", "pemsd7m", "printed").hidden == 50
     model = builder(paper, 228, 1)(0)
     assert type(model).__name__ == "GCDEGRU"
@@ -344,9 +344,9 @@ def test_the_printed_settings_are_the_papers():
 
 def test_the_tuned_settings_make_as_many_updates_whatever_is_kept():
     epochs = [TrafficForecast.of("gcde_gru", keep=keep).epochs for keep in (0.3, 0.5, 0.7, 1.0)]
-    assert epochs == [40, 24, 17, 12]
+    assert epochs == [20, 12, 9, 6]
     assert TrafficForecast.of("gcde_gru", preset="printed", keep=1.0).epochs == 40
-    assert TrafficForecast.defaults(["--keep", "0.5"]).epochs == 24
+    assert TrafficForecast.defaults(["--keep", "0.5"]).epochs == 12
 
 
 @pytest.mark.parametrize(

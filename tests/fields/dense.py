@@ -211,6 +211,22 @@ def _(field: F.GCNIIField, t, h, a):
 
 
 @velocity.register
+def _(field: F.PageRankField, t, h, a):
+    x, start = h[:, : field.channels], h[:, -field.channels :]
+    dx = (1 - field.alpha) * dense.convolution(a) @ x + field.alpha * start - x
+    return torch.cat([dx, torch.zeros_like(h[:, field.channels :])], -1)
+
+
+@velocity.register
+def _(field: F.PathGate, t, h, a):
+    inside, x = h[:, : -field.channels], h[:, : field.channels]
+    gate = 1.0
+    if field.weight is not None:
+        gate = 1 / (1 + torch.exp(-(x @ field.weight + field.bias)))
+    return torch.cat([velocity(field.field, t, inside, a), gate * x], -1)
+
+
+@velocity.register
 def _(field: F.GRANDField, t, h, a):
     x, start = h[:, : field.channels], h[:, -field.channels :]
     seen = start if field.linear else x

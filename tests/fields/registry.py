@@ -109,6 +109,10 @@ CASES: dict[str, Case] = {
     "GCNII": Case(lambda: F.GCNIIField(4, activation="tanh")),
     "GCNII-layers": Case(lambda: F.GCNIIField(4, activation="tanh", layers=3)),
     "GCNII-varying": Case(lambda: varied(F.DepthVarying(F.GCNIIField(4, 0.3, 2.0, "tanh"), 2))),
+    "PageRank": Case(lambda: F.PageRankField(4, 0.2)),
+    "PageRank-diffusion": Case(lambda: F.PageRankField(4, 0.0)),
+    "PathGate": Case(lambda: F.PathGate(F.PageRankField(4, 0.2), 4)),
+    "PathGate-plain": Case(lambda: F.PathGate(F.GraphConvField([4, 4]), 4, gate=False)),
     "GRAND-linear": Case(
         lambda: F.GRANDField(4, heads=2, attention_channels=3, linear=True), uses_weights=False
     ),

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("without_type_checks")  # which would antic
 CONV, ATTENTION = "GraphConvField", "AttentionField"
 HALVES = "SecondOrder"
 INPUT, START = " (the state and the input)", " (the state and its start)"
+GATED = " (made by `pack`, with as many for the integral)"
 CONTROL = " (4 of the state, the rest of the input)"
 
 # For a state three channels too wide: who refuses it, the channels it has, the remark on them, and
@@ -46,6 +47,10 @@ WIDTHS: dict[str, tuple[str, int, str, int]] = {
     "GCNII": ("GCNIIField", 8, START, 11),
     "GCNII-layers": ("GCNIIField", 8, START, 11),
     "GCNII-varying": ("GCNIIField", 8, START, 11),
+    "PageRank": ("PageRankField", 8, START, 11),
+    "PageRank-diffusion": ("PageRankField", 4, "", 7),
+    "PathGate": ("PageRankField", 8, START, 11),
+    "PathGate-plain": ("PathGate", 4, GATED, 7),
     "GRAND-linear": ("GRANDField", 8, START, 11),
     "GRAND-nonlinear": ("GRANDField", 4, "", 7),
     "GRAND-source": ("GRANDField", 8, START, 11),
@@ -229,6 +234,10 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: F.GCNIIField(4, alpha=1.5),
         "`alpha` must be between 0 and 1 and `mixing` 0 or more, but they are 1.5 and 0.5. GCNII "
         "has 0.1 and 0.5.",
+    ),
+    "a share of less than nothing": (
+        lambda: F.PageRankField(4, alpha=-0.1),
+        "`alpha` must be between 0 and 1, but is -0.1. APPNP has 0.1; 0 is diffusion.",
     ),
     "layers that end before they begin": (
         lambda: F.GCNIIField(4, layers=2, t1=0.0),

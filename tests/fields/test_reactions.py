@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 import graphode as gd
 from graphode import fields as F
@@ -119,6 +120,50 @@ def test_gcnii_without_weights_rests_at_personalised_pagerank():
     moved = gd.Flow(field, solver="dopri5", rtol=1e-9, atol=1e-9)(field.pack(start), graph, t1=60.0)
     rest = 0.3 * torch.linalg.solve(torch.eye(6) - 0.7 * graph.to_dense(), start)
     torch.testing.assert_close(field.unpack(moved), rest, rtol=1e-6, atol=1e-6)
+
+
+def test_pagerank_rests_where_its_name_says():
+    graph, start = weighted_graph().normalize("sym"), torch.rand(6, 4)
+    field = F.PageRankField(4, alpha=0.3)
+    moved = gd.Flow(field, solver="dopri5", rtol=1e-9, atol=1e-9)(field.pack(start), graph, t1=60.0)
+    rest = 0.3 * torch.linalg.solve(torch.eye(6) - 0.7 * graph.to_dense(), start)
+    torch.testing.assert_close(field.unpack(moved), rest, rtol=1e-6, atol=1e-6)
+
+
+def test_eulers_steps_of_length_one_gate_the_powers_of_the_matrix():
+    graph, h = weighted_graph().normalize("sym"), torch.randn(2, 6, 4)
+    field = F.PathGate(F.PageRankField(4, alpha=0.0), 4)
+    expected, power = torch.zeros_like(h), h
+    for _ in range(5):
+        expected += torch.sigmoid(power @ field.weight + field.bias) * power
+        power = graph.to_dense() @ power
+    flow = gd.Flow(field, solver="euler", num_steps=5)
+    torch.testing.assert_close(field.unpack(flow(field.pack(h), graph, t1=5.0)), expected)
+
+
+def test_without_a_gate_the_path_is_integrated_exactly():
+    graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4)
+    field = F.PathGate(F.PageRankField(4, alpha=0.0), 4, gate=False)
+    moved = gd.Flow(field, rtol=1e-10, atol=1e-10)(field.pack(h), graph, t1=2.0)
+    rates, basis = torch.linalg.eigh(graph.to_dense() - torch.eye(6))
+    lengths = torch.where(rates.abs() < 1e-9, 2.0, torch.expm1(2 * rates) / rates)
+    expected = basis @ (lengths[:, None] * (basis.t() @ h))
+    torch.testing.assert_close(field.unpack(moved), expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("gradient", ["checkpoint", "adjoint", "checkpoint_adjoint"])
+def test_a_gate_learns_by_every_gradient_method(gradient: str):
+    graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4, requires_grad=True)
+    field = F.PathGate(F.PageRankField(4), 4)
+    inputs = [h, *field.parameters()]
+
+    def found(gradient: str) -> tuple[Tensor, ...]:
+        flow = gd.Flow(field, rtol=1e-9, atol=1e-9, gradient=gradient)
+        moved = field.unpack(flow(field.pack(h), graph, t1=3.0))
+        return torch.autograd.grad(moved.square().sum(), inputs)
+
+    for exact, mine in zip(found("backprop"), found(gradient), strict=True):
+        torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-7)
 
 
 def test_adaptive_attention_equals_its_dense_formula():

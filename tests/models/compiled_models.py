@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, by torch
 ]
 # Adaptive solvers decide by values, which a tracer does not have.
-FIXED_STEPS = ["GCDE", "GADE", "GADE-gatv2", "GMDE", "GCN", "GCN-star", "GAT", "MLP"]
+FIXED_STEPS = ["GCDE", "diffusion", "GADE", "GADE-gatv2", "GMDE", "GCN", "GCN-star", "GAT", "MLP"]
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "GCDE-rk2": lambda: M.GCDE.rk2(*WIDTHS),
     "GCDE-rk4": lambda: M.GCDE.rk4(*WIDTHS),
     "GCDE-dpr5": lambda: M.GCDE.dpr5(*WIDTHS),
+    "diffusion": lambda: M.GDE(
+        encoder=M.MLP(*WIDTHS, dropout=[0.5, 0.2]),
+        flow=gd.Flow(gd.PathGate(gd.PageRankField(OUT), OUT), solver="euler", num_steps=4),
+        t1=4.0,
+    ),
     "GADE": lambda: M.GADE(*WIDTHS, heads=2),
     "GADE-gatv2": lambda: M.GADE(*WIDTHS, scores="gatv2", solver="midpoint"),
     "GMDE": lambda: M.GMDE(*WIDTHS),

@@ -10,11 +10,13 @@ from tests.models.registry import CHANNELS, IN, MODELS, OUT, random_graph
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")  # which would anticipate some
 
-LINEAR = ("GAT", "MLP", "NeuralODE")  # those whose first layer sees no neighbours
+LINEAR = ("GAT", "MLP", "NeuralODE", "diffusion")  # those whose first layer sees no neighbours
 ON_NODES = [name for name in MODELS if name not in ("MLP", "NeuralODE")]  # those that use edges
 # The width of the state when the graph first sees it: of the field's first layer, for the user's
 # own; else of the first layer's output, all heads of GAT together.
-SEEN = {"GDE": 6}
+SEEN = {"GDE": 6, "diffusion": OUT}
+# That of what the flow moves: with the input or the start, and an integral, which it carries along.
+MOVED = {"GDE": 2 * CHANNELS, "diffusion": 3 * OUT}
 
 
 def refused(model: nn.Module, x: torch.Tensor, graph: Graph) -> str:
@@ -55,7 +57,7 @@ def test_a_graph_without_nodes_has_no_prediction_or_is_refused(name: str):
     if not isinstance(model, M.GDE):  # layers in a row map nothing to nothing
         assert model(x, graph).shape == (0, OUT)
         return
-    width = 2 * CHANNELS if name == "GDE" else CHANNELS  # with the input, which it carries along
+    width = MOVED.get(name, CHANNELS)
     assert refused(model, x, graph) == (  # a flow has no step size for nothing
         f"`y0` must not be empty, but has shape (0, {width}). Check how it was selected."
     )

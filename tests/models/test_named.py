@@ -152,6 +152,17 @@ def test_redrawn_masks_are_refused_where_they_harm():
     assert forced(torch.randn(6, 5), normalised()).isfinite().all()
 
 
+def test_nodes_are_silenced_whole_and_keep_the_mean():
+    model = M.MLP(5, 4, 3, node_dropout=0.25)
+    x = torch.randn(2, 8000, 5)
+    with gd.stochastic(1, 2):
+        dropped = model(x)
+    kept = dropped[0].abs().sum(-1) > 0
+    assert abs(kept.double().mean() - 0.75) < 0.02
+    torch.testing.assert_close(dropped[:, kept], model.eval()(x)[:, kept] / 0.75)
+    assert torch.equal(dropped[:, ~kept], torch.zeros_like(dropped[:, ~kept]))
+
+
 def test_errors_name_the_remedy():
     with pytest.raises(ValueError, match=r"`layers` must be 1 or more, but is 0. The paper's fi"):
         M.GCDE(5, 4, 3, layers=0)
@@ -163,6 +174,8 @@ def test_errors_name_the_remedy():
         M.GAT(5, 4, 3)
     with pytest.raises(ValueError, match=r"`layers` must be 1 or more, but is 0. One layer is"):
         M.MLP(5, 4, 3, layers=0)
+    with pytest.raises(ValueError, match=r"one for each of the 2 layers, but there are 3. Give"):
+        M.MLP(5, 4, 3, dropout=[0.5, 0.5, 0.5])
     with pytest.raises(ValueError, match=r"all nodes at once, \[..., 3, 5\], but .* \[6, 5\]. Bui"):
         M.MLP(5, 4, 3, nodes=3)(torch.randn(6, 5))
     with pytest.raises(ValueError, match=r"Unknown solver 'rk5'"):

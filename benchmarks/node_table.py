@@ -1,0 +1,74 @@
+"""The rows of the tables in docs/node_classification.md."""
+
+import statistics
+from typing import Any
+
+Cells = tuple[str, ...]
+GOALS = {"cora": 84.5, "citeseer": 73.4, "pubmed": 80.4}
+COLUMNS = {"cora": "Cora, public split", "citeseer": "Citeseer", "pubmed": "Pubmed"}
+FAMILIES = {"diffusion": "Gated diffusion", "gcnii": "GCNII flow"}
+
+
+def table_1_rows(found: list[dict[str, Any]]) -> tuple[Cells, list[Cells]]:
+    """Header and rows of table 1, beside the paper's figures.
+
+    Args:
+        found: The committed cells.
+    """
+    columns = list(dict.fromkeys(row["column"] for row in found))
+    cells = {(row["model"], row["column"]): row for row in found}
+    lines: list[Cells] = []
+    for model in dict.fromkeys(row["model"] for row in found):
+        shown = (cells.get((model, column)) for column in columns)
+        lines.append((model, *(_accuracy(row) if row else "" for row in shown)))
+    return ("test accuracy, % (paper)", *columns), lines
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    ours = f"{row['mean']:.1f} ± {row['std']:.1f}"
+    if row["paper"] is not None:
+        ours += f" ({row['paper']:.1f} ± {row['paper_std']:.1f})"
+    notes = [f"{row['evaluations']:.0f} evaluations"] if row["evaluations"] > 4 else []
+    notes += [f"{row['members']} members"] if row["members"] != 100 else []
+    return "<br>".join([ours, *notes])
+
+
+def tuned_rows(
+    trials: list[dict[str, Any]], cells: list[dict[str, Any]]
+) -> tuple[Cells, list[Cells]]:
+    """Header and rows of what preset `tuned` reaches, and of how it was found.
+
+    Args:
+        trials: Of the search.
+        cells: Of the tuned table.
+    """
+    lines: list[Cells] = []
+    for model in dict.fromkeys(cell["model"] for cell in cells):
+        shown = {cell["column"]: cell for cell in cells if cell["model"] == model}
+        reached = (_reached(shown.get(COLUMNS[name]), goal) for name, goal in GOALS.items())
+        lines.append((f"{model}: test accuracy, % (goal)", *reached))
+    for model, label in FAMILIES.items():
+        rows = [[r for r in trials if (r["model"], r["dataset"]) == (model, n)] for n in GOALS]
+        lines.append((f"{label}: settings tried", *(str(len(tried)) for tried in rows)))
+        members = (str(sum(len(row["seeds"]) for row in tried)) for tried in rows)
+        lines.append(("… members trained for it", *members))
+        lines.append(("… validation accuracy of the best, %", *(map(_best, rows))))
+    return ("", *COLUMNS.values()), lines
+
+
+def _reached(cell: dict[str, Any] | None, goal: float) -> str:
+    if cell is None:
+        return f"– ({goal})"
+    text = f"{cell['mean']:.2f} ± {cell['std']:.2f} ({goal})<br>{cell['members']} members"
+    return f"{text}, {cell['evaluations']:.0f} evaluations"
+
+
+def _best(tried: list[dict[str, Any]]) -> str:
+    """Of the settings with the most members, as the search ranks them."""
+    if not tried:
+        return "–"
+    most = max(len(row["seeds"]) for row in tried)
+    means = [
+        statistics.fmean(row["validation_accuracy"]) for row in tried if len(row["seeds"]) == most
+    ]
+    return f"{100 * max(means):.1f} ({most} members)"
