@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--members", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--out", type=Path, default=Path("results/table-2-search.json"))
     args = parser.parse_args()
     for model in args.model:

@@ -5,44 +5,15 @@ python benchmarks/tables.py --write    put them between their markers
 """
 
 import argparse
-import json
 import re
-from pathlib import Path
 from typing import Any
 
+from committed import ROOT, Row, hardware, markdown, result, results, taken_on
 from hybrid_table import hybrid_rows
 from node_table import table_1_rows, tuned_rows
+from traffic_table import claim_lines, table_2_rows
 
-ROOT = Path(__file__).parents[1]
-Row = tuple[str, ...]
 NO_FIGURES = "*No figures yet.*"
-DEVICES = {"CPU": "cpu", "GPU": "cuda"}
-
-
-def result(name: str) -> Any:
-    """A committed result."""
-    return json.loads((ROOT / "results" / f"{name}.json").read_text())
-
-
-def results(name: str) -> dict[str, dict[str, Any]]:
-    """The committed results of a benchmark, by device; those that were taken."""
-    return {
-        label: result(f"{name}-{device}")
-        for label, device in DEVICES.items()
-        if (ROOT / "results" / f"{name}-{device}.json").exists()
-    }
-
-
-def taken_on(found: dict[str, dict[str, Any]]) -> str:
-    """Where and when each was taken."""
-    return f"*{' '.join(f'{label}: {hardware(each)}.' for label, each in found.items())}*"
-
-
-def hardware(found: dict[str, Any]) -> str:
-    """Where and when a result was taken."""
-    machine = found["machine"]
-    name = machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']}"
-    return f"{name}, torch {machine['torch']}, {machine['date']}"
 
 
 def against(found: dict[str, Any], name: str) -> Row:
@@ -50,12 +21,6 @@ def against(found: dict[str, Any], name: str) -> Row:
     row = found["time"][name]
     ours, theirs = f"{row['milliseconds']:.2f} ms", f"{row['rival_milliseconds']:.2f} ms"
     return name, ours, theirs, f"{row['ratio']:.2f}"
-
-
-def markdown(header: Row, rows: list[Row]) -> str:
-    """A table."""
-    lines = [header, ("---", *["---:"] * (len(header) - 1)), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def summary() -> str:
@@ -260,6 +225,13 @@ def table_1() -> str:
     )
 
 
+def table_2() -> str:
+    """Traffic forecasting: what has been run."""
+    found = result("table-2")
+    table = markdown(*table_2_rows(found["rows"], "RMSE, mph"))
+    return f"{table}\n\n*Mean ± standard deviation over 5 members and 20 masks: {hardware(found)}.*"
+
+
 def tuned() -> str:
     """What preset `tuned` reaches, and how it was found."""
     return markdown(*tuned_rows(result("table-1-search"), result("table-1-tuned")))
@@ -301,6 +273,10 @@ def _members(name: str) -> str:
 TABLES = {
     "docs/node_classification.md": {"table_1": table_1, "tuned": tuned},
     "docs/ensembles.md": {"ensemble": ensemble},
+    "docs/traffic.md": {
+        "table_2": table_2,
+        "claims": lambda: claim_lines(result("table-2")["claims"]),
+    },
     "docs/multi_agent.md": {
         "mape": lambda: table_3("MAPE, %"),
         "rmse": lambda: table_3("RMSE"),

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from graphode.experiments.run_folder import RESULT
 from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, check_asked, rich_table, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
@@ -109,6 +110,7 @@ class Table2:
         models: Only these: persistence, historical_average, gru, gcgru, gcde_gru, gclstm,
             gcde_lstm, gcrnn, gcde_rnn.
         keeps: Probabilities to keep a timestamp.
+        finished: Only cells whose runs are finished: the table of what is there, nothing trained.
         studies: Also STGCN's protocol, and forecasts at times never seen in training.
         epochs: Another number of epochs than the presets'.
         masks: Undersampled versions of the test data; 20, or 3 with --quick.
@@ -130,6 +132,7 @@ class Table2:
     device: str = "auto"
     models: tuple[str, ...] = ()
     keeps: tuple[float, ...] = ()
+    finished: bool = False
     studies: bool = True
     epochs: int | None = None
     masks: int | None = None
@@ -172,6 +175,10 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
     console = console or Console()
     out = config.out or Path("runs") / ("table-2-quick" if config.quick else "table-2")
     cells = _cells(config, out)
+    if config.finished:
+        cells = [cell for cell in cells if (Path(str(cell[2].out)) / RESULT).is_file()]
+        if not cells:
+            raise ValueError(f"No run of the table is finished in {out}. Leave out --finished.")
     rows: list[Row] = []
     results: dict[tuple[str, str], dict[str, Any]] = {}
     for number, (line, column, cell) in enumerate(cells, 1):

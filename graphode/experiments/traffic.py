@@ -134,8 +134,8 @@ class TrafficForecast:
         **changes: Any,
     ) -> "TrafficForecast":
         """The settings of a preset, with changes."""
-        keep = changes.get("keep", 1.0 if changes.get("protocol") == "stgcn" else 0.3)
-        found = {"keep": keep, **settings(preset, model, keep if 0 < keep <= 1 else 1.0)}
+        found = {"keep": 1.0 if changes.get("protocol") == "stgcn" else 0.3}
+        found |= settings(preset, model)
         return cls(**{"model": model, "dataset": dataset, "preset": preset, **found, **changes})
 
     @classmethod
@@ -144,7 +144,6 @@ class TrafficForecast:
         peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         for flag in ("model", "preset", "protocol"):
             peek.add_argument(f"--{flag}", default=argparse.SUPPRESS)
-        peek.add_argument("--keep", type=float, default=argparse.SUPPRESS)
         return cls.of(**vars(peek.parse_known_args(arguments)[0]))
 
     def __post_init__(self) -> None:

@@ -55,17 +55,19 @@ def _columns(results: Results, *lines: str) -> list[str]:
 
 
 def _beats(results: Results) -> Finding | None:
-    rivals = [rival for rival in RIVALS if _columns(results, "GCDE-GRU", rival)]
-    if not rivals:
+    pairs = [(rival, column) for rival in RIVALS for column in _columns(results, "GCDE-GRU", rival)]
+    if not pairs:
         return None
+    better = [
+        _rmse(results, "GCDE-GRU", column) < _rmse(results, rival, column)
+        for rival, column in pairs
+    ]
     where = [
         f"{rival} at {column}: {_rmse(results, rival, column):.3f} against "
         f"{_rmse(results, 'GCDE-GRU', column):.3f}"
-        for rival in rivals
-        for column in _columns(results, "GCDE-GRU", rival)
-        if not _rmse(results, "GCDE-GRU", column) < _rmse(results, rival, column)
+        for rival, column in pairs
     ]
-    return not where, where
+    return all(better), where
 
 
 def _clearly(results: Results) -> Finding | None:

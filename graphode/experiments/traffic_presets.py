@@ -47,19 +47,18 @@ TUNED: dict[str, Any] = {
     "separate": True,
     "percentile": 10.0,
     "schedule": "cosine",
+    "epochs": 20,
     "batch_size": 64,
     "solver": "rk4",
     "num_steps": 1,
 }
-# Epochs × keep: every keep has as many updates, those of 20 epochs at 30 %.
-TUNED_PASSES = 6
 # The GRU has no graph: the paper's is wider, and ours learns more slowly.
 PRINTED_GRU: dict[str, Any] = {"hidden": 50}
 TUNED_GRU: dict[str, Any] = {"lr": 1e-3}
 
 
-def settings(preset: Preset, model: Model, keep: float) -> dict[str, Any]:
-    """All settings of a model where timestamps are kept with a probability."""
+def settings(preset: Preset, model: Model) -> dict[str, Any]:
+    """All settings of a model."""
     for what, name, known in (("preset", preset, Preset), ("model", model, Model)):
         if name not in get_args(known):
             raise ValueError(
@@ -67,5 +66,4 @@ def settings(preset: Preset, model: Model, keep: float) -> dict[str, Any]:
             )
     if preset == "printed":
         return {**PRINTED, **(PRINTED_GRU if model == "gru" else {})}
-    epochs = max(1, round(TUNED_PASSES / keep))
-    return {**PRINTED, **TUNED, **(TUNED_GRU if model == "gru" else {}), "epochs": epochs}
+    return {**PRINTED, **TUNED, **(TUNED_GRU if model == "gru" else {})}

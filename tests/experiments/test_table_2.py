@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from graphode.experiments.table_2 import (
     _labelled,
     cell_config,
     rows_of,
+    run,
 )
 from graphode.experiments.tables import Row
 from graphode.experiments.traffic_claims import claims, rmse_by
@@ -59,6 +61,17 @@ def test_the_table_is_written_with_its_claims_and_pictures(tmp_path, capsys, wit
     cli.main(["reproduce", "table-2", *flags])
     assert capsys.readouterr().out.count("finished before") == 5 + 4
     assert json.loads((tmp_path / "table.json").read_text()) == rows
+    shutil.rmtree(tmp_path / "gcgru-tuned-50")
+    cli.main(["reproduce", "table-2", *flags, "--finished"])
+    assert capsys.readouterr().out.count("finished before") == 5 + 4 - 1
+    there = json.loads((tmp_path / "table.json").read_text())
+    gone = [row for row in rows if row not in there]
+    assert {(row["model"], row["column"]) for row in gone} == {("GCGRU", "50 %")}
+
+
+def test_a_table_of_what_is_finished_needs_something_finished(tmp_path):
+    with pytest.raises(ValueError, match="No run of the table is finished"):
+        run(Table2(quick=True, finished=True, device="cpu", out=tmp_path))
 
 
 def test_the_papers_numbers_are_those_of_its_table():

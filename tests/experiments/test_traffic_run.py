@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from graphode.experiments.traffic_run import run
 from graphode.experiments.training import Trainer, Training
 
 CPU = torch.device("cpu")
+RESULTS = Path(__file__).parents[2] / "results"
 SMALL = {"sensors": 5, "days": 4, "hidden": 4, "epochs": 2, "masks": 2, "device": "cpu"}
 
 
@@ -342,11 +345,13 @@ def test_the_printed_settings_are_the_papers():
     assert (tuned.residual, tuned.normalization, tuned.schedule) == (True, "usual", "cosine")
 
 
-def test_the_tuned_settings_make_as_many_updates_whatever_is_kept():
-    epochs = [TrafficForecast.of("gcde_gru", keep=keep).epochs for keep in (0.3, 0.5, 0.7, 1.0)]
-    assert epochs == [20, 12, 9, 6]
-    assert TrafficForecast.of("gcde_gru", preset="printed", keep=1.0).epochs == 40
-    assert TrafficForecast.defaults(["--keep", "0.5"]).epochs == 12
+@pytest.mark.parametrize("model", ["gru", "gcgru", "gcde_gru"])
+def test_the_tuned_settings_are_what_the_search_found(model):
+    rows = json.loads((RESULTS / "table-2-search.json").read_text())
+    own = [row for row in rows if row["model"] == model]
+    best = min(own, key=lambda row: statistics.fmean(row["validation_rmse"]))["settings"]
+    tuned = TrafficForecast.of(model, "pems08")
+    assert {name: getattr(tuned, name) for name in best} == best
 
 
 @pytest.mark.parametrize(
