@@ -157,12 +157,18 @@ def masks() -> str:
         value = each["alone"].get(f"{name}_torch_over_ours")
         return "" if value is None else f"{value:.2f} ×"
 
+    goals = {name: "≥ 1 ×" for each in found.values() for name in each["goals"]}
     rows = [
-        (label, *(ratio(each, name) for each in found.values())) for name, label in labels.items()
+        (
+            label,
+            goals.get(f"{name}_torch_over_ours", ""),
+            *(ratio(each, name) for each in found.values()),
+        )
+        for name, label in labels.items()
     ]
     solves = (f"{each['solve']['torch_over_ours']:.2f} ×" for each in found.values())
-    rows.append(("a solve of rk4_38, one step", *solves))
-    header = ("torch's time over ours, forward and backward", *found)
+    rows.append(("a solve of rk4_38, one step", "", *solves))
+    header = ("torch's time over ours, forward and backward", "goal", *found)
     return f"{markdown(header, rows)}\n\n{taken_on(found)}"
 
 

@@ -147,6 +147,17 @@ class NodeClassification:
                 f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "
                 f"{self.select_from}. Choose for example {self.epochs // 2}, the second half."
             )
+        if self.model != "diffusion" and self.node_dropout:
+            raise ValueError(
+                f"`node_dropout` is a setting of diffusion and has no effect on {self.model}, but "
+                f"is {self.node_dropout}. Leave it out, or use --model diffusion."
+            )
+        if self.model == "diffusion" and (self.field_dropout or self.redraw != "per_solve"):
+            raise ValueError(
+                f"The field of diffusion drops nothing, but `field_dropout` is "
+                f"{self.field_dropout} and `redraw` {self.redraw!r}. Leave them out; what drops is "
+                f"--input-dropout, --readout-dropout and --node-dropout."
+            )
 
     @property
     def decays(self) -> float | dict[str, float]:

@@ -19,7 +19,8 @@ from graphode.graphs import Graph
 SMALL_STATE = 1 << 20
 
 
-def _checked(rate: float) -> float:
+def checked_rate(rate: float) -> float:
+    """A rate that is one."""
     if not 0 <= rate < 1:
         raise ValueError(
             f"A dropout rate must be at least 0 and below 1, but is {rate}. It is the share that "
@@ -42,7 +43,7 @@ class Dropout(Stochastic):
 
     def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
         super().__init__(redraw, force)
-        self.rate = _checked(rate)
+        self.rate = checked_rate(rate)
 
     @property
     def is_active(self) -> bool:
@@ -89,7 +90,7 @@ class EdgeDropout(Stochastic):
 
     def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
         super().__init__(redraw, force)
-        self.rate = _checked(rate)
+        self.rate = checked_rate(rate)
 
     @property
     def is_active(self) -> bool:

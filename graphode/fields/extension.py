@@ -4,7 +4,7 @@
 
 A flow calls `field(t, z, graph)` and knows one state. What a field must remember along the way (a
 velocity, the input, a cost so far) is therefore part of that state, as further channels: every
-solver moves it and every gradient method sees it. The user's channels always come first.
+solver moves it and every gradient method sees it. `unpack` says which of them are the user's.
 """
 
 from typing import Any

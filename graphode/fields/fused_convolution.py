@@ -8,6 +8,7 @@ of; fused, each passes over the state once. Masks are computed in registers, and
 value is kept, from which its slope follows. Elsewhere they are what they say.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,19 +40,21 @@ def convolve(
     bias: Tensor | None,
     graph: Graph,
     activation: Activation | None = None,
-    dropout: Dropout | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """σ(Â (dropout(h) W) + b)."""
     return spread(mix(h, weight, dropout), bias, graph, find_activation(activation))
 
 
-def mix(h: Tensor, weight: Tensor, dropout: Dropout | None = None) -> Tensor:
+def mix(h: Tensor, weight: Tensor, dropout: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """dropout(h) W.
 
     Shapes:
         - **h:** `[..., nodes, in_channels]`
         - **weight:** `[in_channels, out_channels]`
     """
+    if dropout is not None and not isinstance(dropout, Dropout):  # one that drops otherwise
+        h, dropout = dropout(h), None
     if dropout is not None and not dropout.is_active:
         dropout = None
     if not may_use_kernels(h, weight) or max(weight.shape) > _WIDEST or h.ndim < 2:
@@ -118,7 +121,7 @@ class _Mix(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor):
         h, weight, prefix = ctx.saved_tensors
         (grad,) = grad_outputs
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not is_plain(grad):
             mask = _mask(h, prefix, ctx.word, ctx.rate, weight.ndim)
             lined = weight if weight.ndim == 2 else _lined(weight, h)
             grad_h = mask * (grad @ lined.mT)
@@ -145,10 +148,10 @@ class _Mix(torch.autograd.Function):
         if in_dims[1] is None and in_dims[2] is None:  # one weight, and one mask, for all
             place = weight.ndim - 2
             return _Mix.apply(h.movedim(in_dims[0], place), weight, prefix, word, rate), place
-        if in_dims[1] is None or weight.ndim != 3 or (prefix is not None and prefix.ndim > 1):
+        weight = _leading(weight, in_dims[1], info.batch_size)
+        if weight.ndim != 3 or (prefix is not None and prefix.ndim > 1):
             raise NotImplementedError("Members of members are evaluated one by one.")
         h = _leading(h, in_dims[0], info.batch_size)
-        weight = _leading(weight, in_dims[1], info.batch_size)
         if prefix is not None:
             prefix = _leading(prefix, in_dims[2], info.batch_size)
         return _Mix.apply(h, weight, prefix, word, rate), 0
@@ -182,7 +185,7 @@ class _Spread(torch.autograd.Function):
         places = Sparsity(*parts)
         (grad,) = grad_outputs
         nothing = [None] * (3 + len(parts))
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not is_plain(grad):
             # `y` is an output: what depends on it is differentiated through this node again.
             before = grad * _slope(y, ctx.activation)
             grad_u = product_of_samples(values_t, values, before, places.transposed)
@@ -197,7 +200,10 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         u, bias, *rest = args
-        if in_dims[1] is None or bias.ndim != 2:
+        if in_dims[1] is None:  # one bias for all
+            place = bias.ndim - 1
+            return _Spread.apply(u.movedim(in_dims[0], place), bias, *rest), place
+        if bias.ndim != 2:
             raise NotImplementedError("Members of members are evaluated one by one.")
         u = _leading(u, in_dims[0], info.batch_size)
         return _Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), *rest), 0

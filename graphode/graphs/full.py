@@ -31,8 +31,23 @@ def is_full(graph: Graph) -> bool:
     )
 
 
-def matrix_of(graph: Graph, dtype: torch.dtype) -> Tensor:
-    """A as a matrix, made once."""
-    if dtype not in graph._matrices:
-        graph._matrices[dtype] = graph.to_dense().to(dtype)
-    return graph._matrices[dtype]
+def product(graph: Graph, h: Tensor) -> Tensor:
+    """A h. As the sparse product it has the dtype of `h`, whatever autocast says.
+
+    Like every matrix product it is as exact as `torch.set_float32_matmul_precision` asks for.
+    """
+    if not torch.is_autocast_enabled(h.device.type):
+        return _matrix(graph, h.dtype) @ h
+    with torch.autocast(h.device.type, enabled=False):
+        return _matrix(graph, h.dtype) @ h
+
+
+def _matrix(graph: Graph, dtype: torch.dtype) -> Tensor:
+    """A as a matrix, made once; one made while a program is recorded belongs to the program."""
+    known = graph._matrices.get(dtype)
+    if known is None:
+        with torch.inference_mode(False):  # or no later gradient could be taken
+            known = graph.to_dense().to(dtype)
+        if not (graph.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            graph._matrices[dtype] = known
+    return known

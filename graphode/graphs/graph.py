@@ -101,7 +101,7 @@ class Graph:
         """
         flat = checked_state(self.flatten(h), self)
         if full.is_full(self):
-            product = full.matrix_of(self, h.dtype) @ flat
+            product = full.product(self, flat)
         else:
             values, values_t = self._operands(h.dtype)
             product = product_of_samples(values, values_t, flat, self._pattern.places)
@@ -267,7 +267,9 @@ class Graph:
     @property
     def degrees(self) -> Float[Tensor, " nodes"]:
         """The weight that arrives at each node: Σ_{j→i} w_ji."""
-        return self.propagate(self.edge_weight.new_ones(self.num_nodes, 1))[:, 0]
+        ones = self.edge_weight.new_ones(self.num_nodes, 1)
+        # The sparse product, whatever the graph: a dense one may be rounded to TF32.
+        return product_of_samples(*self._operands(self.dtype), ones, self._pattern.places)[:, 0]
 
     @property
     def diagonal(self) -> Float[Tensor, " nodes"]:

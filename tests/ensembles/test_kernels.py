@@ -139,6 +139,41 @@ def test_states_that_share_a_weight_are_mapped(monkeypatch):
     assert_near(*both_ways(run, monkeypatch))
 
 
+def test_gradients_are_batched(monkeypatch):
+    h = torch.randn(34, 5, device=DEVICE, requires_grad=True)
+    layer, dense = gd.GraphConvolution(5, 4).to(DEVICE), gd.MLP(5, 8, 4).to(DEVICE)
+    inputs = [h, *layer.parameters()]
+    directions = torch.randn(2, 34, 4, device=DEVICE)
+
+    def run():
+        y, z = layer(h, graph()), dense(h)
+        return [
+            *torch.autograd.grad(y, inputs, directions, is_grads_batched=True),
+            *torch.autograd.grad(z, h, directions, is_grads_batched=True),
+        ]
+
+    assert_near(*both_ways(run, monkeypatch))
+
+
+def test_a_shared_field_is_mapped_over_states_and_over_seeds(monkeypatch):
+    h = torch.randn(3, 34, 5, device=DEVICE)
+    field = gd.GraphConvField([5, 5], dropout=0.3).to(DEVICE)
+
+    def of_seed(seed):
+        with gd.stochastic(seed, 0):
+            return field(0.0, h[0], graph())
+
+    def of_state(state):
+        with gd.stochastic(3, 0):
+            return field(0.0, state, graph())
+
+    def run():
+        seeds = torch.arange(4, device=DEVICE)
+        return [torch.func.vmap(of_seed)(seeds), torch.func.vmap(of_state)(h)]
+
+    assert_near(*both_ways(run, monkeypatch))
+
+
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", ["GCN", "GCDE-rk4", "GCDE-dpr5", "GAT"])
 def test_an_ensemble_with_its_gradients(name, sparse, monkeypatch):

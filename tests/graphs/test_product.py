@@ -57,6 +57,30 @@ def test_a_full_graph_has_a_dense_product_with_the_same_gradients(monkeypatch, l
     assert not full.is_full(learned)
 
 
+@pytest.fixture
+def full_graph(monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.setattr(full, "DEVICES", {"cpu"})
+    return Graph.from_dense(torch.rand(6, 6)).normalize("rw")
+
+
+def test_a_full_graph_learns_after_an_evaluation_in_inference_mode(full_graph: Graph):
+    with torch.inference_mode():
+        full_graph.propagate(torch.randn(6, 3))
+    h = torch.randn(6, 3, requires_grad=True)
+    full_graph.propagate(h).sum().backward()
+    assert h.grad is not None
+
+
+def test_a_full_graph_has_the_dtype_of_its_state_under_autocast(full_graph: Graph):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert full_graph.propagate(torch.randn(6, 3).float()).dtype == torch.float32
+
+
+def test_degrees_of_a_full_graph_make_no_matrix(full_graph: Graph):
+    torch.testing.assert_close(full_graph.degrees, torch.ones(6))
+    assert not full_graph._matrices
+
+
 @given(matrices())
 def test_gradients_equal_those_of_the_dense_product(matrix: Tensor):
     h = torch.randn(2, len(matrix), 3, requires_grad=True)
