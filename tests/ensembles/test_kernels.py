@@ -175,7 +175,7 @@ def test_a_shared_field_is_mapped_over_states_and_over_seeds(monkeypatch):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", ["GCN", "GCDE-rk4", "GCDE-dpr5", "GAT"])
+@pytest.mark.parametrize("name", ["GCN", "GCDE-rk4", "GCDE-dpr5", "GAT", "diffusion"])
 def test_an_ensemble_with_its_gradients(name, sparse, monkeypatch):
     x = torch.rand(34, 12)
     x = x * (x > 0.5)
