@@ -29,7 +29,8 @@ def dropped(h: Tensor, key: MaskKey, rate: float, positions: Tensor) -> Tensor:
     """`h` times the mask of a key.
 
     Args:
-        h: `[*keys, ..., *positions]`; without dimensions for keys it is expanded to have them.
+        h: `[*keys, ..., *positions]`; dimensions for keys that it lacks are those that come first,
+            and it is expanded to have them.
         key: Of one mask, or of several, `[*keys]`.
         rate: Probability to drop.
         positions: Hashed positions; see `masks.hashed_positions`.
@@ -59,8 +60,10 @@ class _Dropped(torch.autograd.Function):
         if prefix is None:
             return drop(h, None, word, rate, positions)
         keys = prefix.ndim
-        if h.ndim - positions.ndim < keys:
-            h = h.expand(*prefix.shape, *h.shape)  # what all members share
+        h = _with_keys(h, keys + positions.ndim)
+        if h.shape[:keys] != prefix.shape:  # what members share
+            shape = torch.broadcast_shapes(h.shape[:keys], prefix.shape)
+            h, prefix = h.expand(*shape, *h.shape[keys:]), prefix.expand(shape)
         if keys < 2:
             return drop(h, prefix, word, rate, positions)
         out = drop(h.flatten(0, keys - 1), prefix.flatten(), word, rate, positions)
@@ -82,11 +85,17 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        h, prefix, *rest = args
+        del info
+        h, prefix, word, rate, positions = args
         h_dim, prefix_dim = in_dims[:2]
-        h = h.expand(info.batch_size, *h.shape) if h_dim is None else h.movedim(h_dim, 0)
-        if prefix_dim is not None:
-            prefix = prefix.movedim(prefix_dim, 0)
-        elif prefix is not None:
-            prefix = prefix.expand(info.batch_size, *prefix.shape)
-        return _applied(h, prefix, *rest), 0
+        h = h[None] if h_dim is None else h.movedim(h_dim, 0)
+        if prefix is not None:
+            prefix = prefix[None] if prefix_dim is None else prefix.movedim(prefix_dim, 0)
+            h = _with_keys(h, prefix.ndim + positions.ndim, at=1)
+        return _applied(h, prefix, word, rate, positions), 0
+
+
+def _with_keys(h: Tensor, width: int, at: int = 0) -> Tensor:
+    """`h` with the dimensions that it lacks put in at a place, each of length one."""
+    missing = width - h.ndim
+    return h if missing <= 0 else h.reshape(*h.shape[:at], *(1,) * missing, *h.shape[at:])

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphode.flows.launch import is_short, launch
-from graphode.flows.masks import MaskKey, Number, is_recorded, signed, threshold
+from graphode.flows.masks import MaskKey, Number, is_recorded, signed, summed, threshold
 
 BLOCK, MIX_BLOCK = 1024, 128
 
@@ -40,12 +40,12 @@ def is_kept(hashed, key, threshold):
 
 @triton.jit(do_not_specialize=["word", "threshold", "scale"])
 def _drop(
-    h, out, positions, prefix, word, threshold, scale,
-    per_key, system, h_stride, WHOLE: tl.constexpr, WIDE: tl.constexpr, BATCHED: tl.constexpr,
-    SMALL: tl.constexpr, BLOCK: tl.constexpr,
+    h, out, positions, prefix, word, threshold, scale, blocks, per_key, system, h_stride,
+    WHOLE: tl.constexpr, WIDE: tl.constexpr, BATCHED: tl.constexpr, SMALL: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    index = tl.program_id(1)
-    start = tl.program_id(0)
+    index = tl.program_id(0) // blocks
+    start = tl.program_id(0) % blocks
     if WIDE:
         start = start.to(tl.int64)
     start *= BLOCK
@@ -53,7 +53,7 @@ def _drop(
     inside = entry < per_key
     place = entry
     if BATCHED:
-        # Division is dear: one for a program, and none for its entries but in small systems.
+        # Division is dear: for a program, not for its entries but in small systems.
         place = start % system + tl.arange(0, BLOCK)
         if SMALL:
             place %= system
@@ -114,7 +114,7 @@ def prefix_and_word(key: MaskKey, device: torch.device) -> tuple[Tensor, int]:
     prefix, word = key
     if isinstance(word, Tensor):
         # Steps of a sample's own: rare, and mixed beforehand.
-        prefix, word = prefix + word, 0
+        prefix, word = summed(prefix, word), 0
     if not isinstance(prefix, Tensor):
         return _zero(device), signed(prefix + word)
     return prefix.to(device, torch.int64), signed(word)
@@ -164,10 +164,12 @@ def drop(h: Tensor, prefix: Tensor | None, word: int, rate: float, positions: Te
     system = positions.numel()
     is_whole = prefix is None
     form = (h.dtype, is_whole, per_key, system, stride, keys, is_short(word))
+    blocks = -(-per_key // BLOCK)
     launch(
-        _drop, form, (-(-per_key // BLOCK), keys, 1),
+        # Of the grid's dimensions only the first may be large.
+        _drop, form, (blocks * keys, 1, 1),
         (h, out, positions, positions if prefix is None else prefix.contiguous()),
-        word, threshold(rate), 1 / (1 - rate), per_key, system, stride,
+        word, threshold(rate), 1 / (1 - rate), blocks, per_key, system, stride,
         is_whole, per_key > 1 << 30, per_key > system, system < BLOCK, BLOCK,
     )  # fmt: skip
     return out

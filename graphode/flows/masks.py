@@ -9,7 +9,8 @@ copies. The hashes are `splitmix64` (Steele, Lea, Flood, 2014) and the 32-bit `l
 Wellons (2018, "Prospecting for hash functions"). On a GPU `mask_kernel` computes the same.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,10 +70,8 @@ def _mixed_on_device(state: Number, parts: Sequence[Number]) -> Tensor:
         state, parts = mix_two(state, first, *second), parts[2:]
         if not parts:
             return state
-    width = max([0, *[part.ndim for part in (state, *parts) if isinstance(part, Tensor)]])
-    state = _widened(state, width)
     for part in parts:
-        state = _splitmix(_sum(state, _widened(part, width)))
+        state = _splitmix(summed(state, part))
     assert isinstance(state, Tensor)
     return state
 
@@ -89,6 +88,8 @@ def _have_kernel(parts: Sequence[Number]) -> bool:
         while own and few.shape[own - 1] == 1:
             own -= 1
         if few.device != many.device or few.shape[:own] != many.shape[:own]:
+            return False
+        if few.ndim > many.ndim:  # the kernel's result has the shape of `many`
             return False
     return not is_traced() and not is_mapped()
 
@@ -177,8 +178,12 @@ def hashed_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
     known = _positions.get((shape, device))
     if known is not None:
         return known
-    index = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=device)
-    return _kept_in(_positions, hashed(index).reshape(shape))
+
+    def build() -> Tensor:
+        index = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=device)
+        return hashed(index).reshape(shape)
+
+    return _kept_in(_positions, build, device)
 
 
 def all_kept(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -186,15 +191,23 @@ def all_kept(shape: tuple[int, ...], device: torch.device) -> Tensor:
     known = _all_kept.get((shape, device))
     if known is not None:
         return known
-    return _kept_in(_all_kept, torch.ones(shape, dtype=torch.float32, device=device))
+    build = functools.partial(torch.ones, shape, dtype=torch.float32, device=device)
+    return _kept_in(_all_kept, build, device)
 
 
-def _kept_in(store: dict[tuple[tuple[int, ...], torch.device], Tensor], tensor: Tensor) -> Tensor:
-    """A tensor for the next call, unless it has no values yet."""
-    if not torch.compiler.is_compiling() and not is_recorded(tensor.device):
-        if len(store) >= 64:
-            store.clear()
-        store[tuple(tensor.shape), tensor.device] = tensor
+def _kept_in(
+    store: dict[tuple[tuple[int, ...], torch.device], Tensor],
+    build: Callable[[], Tensor],
+    device: torch.device,
+) -> Tensor:
+    """What `build` gives, kept for the next call, unless it has no values yet."""
+    if torch.compiler.is_compiling() or is_recorded(device):
+        return build()
+    with torch.inference_mode(False):  # the next call may need gradients
+        tensor = build()
+    if len(store) >= 64:
+        store.clear()
+    store[tuple(tensor.shape), tensor.device] = tensor
     return tensor
 
 
@@ -209,10 +222,22 @@ def signed(value: int, bits: int = 64) -> int:
     return value - (1 << bits) if value >= 1 << (bits - 1) else value
 
 
+def summed(a: Number, b: Number) -> Tensor:
+    """a + b, of which one at least is a tensor: they broadcast from the left."""
+    width = max(part.ndim for part in (a, b) if isinstance(part, Tensor))
+    a, b = _widened(a, width), _widened(b, width)
+    total = a + b
+    assert isinstance(total, Tensor)
+    return total
+
+
 def _widened(part: Number, width: int) -> Number:
     if not isinstance(part, Tensor):
+        return signed(part)
+    part = part.to(torch.int64)
+    if not part.ndim:  # broadcasts as it is, and from the host too
         return part
-    return part.to(torch.int64).reshape(part.shape + (1,) * (width - part.ndim))
+    return part.reshape(part.shape + (1,) * (width - part.ndim))
 
 
 def _halves(key: Number, system_dims: int) -> tuple[Number, Number]:
@@ -221,14 +246,6 @@ def _halves(key: Number, system_dims: int) -> tuple[Number, Number]:
         key = key.reshape(key.shape + (1,) * system_dims)
         return ((key << 32) >> 32).to(torch.int32), (key >> 32).to(torch.int32)
     return signed(key, 32), signed(key >> 32, 32)
-
-
-def _sum(a: Number, b: Number) -> Tensor:
-    a = a if isinstance(a, Tensor) else signed(a)
-    b = b if isinstance(b, Tensor) else signed(b)
-    total = a + b
-    assert isinstance(total, Tensor)
-    return total
 
 
 def _splitmix(state: Tensor) -> Tensor:

@@ -104,7 +104,8 @@ class SparseFeatures:
     @cached_property
     def hashed_positions(self) -> Int[Tensor, " entries"]:
         """The hashed place of each entry in the dense matrix; see `flows.masks`."""
-        return hashed(self._rows.long() * self.shape[1] + self._places.col)
+        with torch.inference_mode(False):  # it is kept, and serves later gradients
+            return hashed(self._rows.long() * self.shape[1] + self._places.col)
 
     @property
     def num_entries(self) -> int:

@@ -9,10 +9,10 @@ import os
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import graphode as gd
-from graphode.flows import kernels
+from graphode.flows import kernels, masks
 from graphode.flows.masks import mix
 from graphode.flows.stochastic import SolveNoise, noise_of
 
@@ -64,6 +64,8 @@ def numbers(*shape: int) -> Tensor:
         [(1,), (4,)],
         [(), (4,), (4,), 2],
         [(130,), (130, 2)],
+        [(2, 1, 1), (2, 3)],
+        [(2, 3), (2, 1, 1), 5],
     ],
     ids=str,
 )
@@ -80,8 +82,11 @@ CASES = {
     "members": ((2, 40, 33), (2,), None),
     "members of batches": ((2, 3, 4, 5), (2,), None),
     "what members share": ((4, 5), (2,), None),
+    "one state of all members": ((1, 4, 5), (2,), None),
     "samples": ((3, 4, 5), 3, (3,)),
     "members and samples": ((2, 3, 4, 5), (2,), (3,)),
+    "samples that members share": ((3, 4, 5), (2,), (3,)),
+    "what members and samples share": ((4, 5), (2,), (3,)),
     "empty": ((0, 5), 3, None),
 }
 
@@ -123,6 +128,106 @@ def test_mapped_states_and_keys_are_dropped_alike(shape, own_state, own_key, mon
     assert_same(run, monkeypatch)
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (2, 4, 5)])
+@pytest.mark.parametrize("own_state", [True, False])
+@pytest.mark.parametrize("own_key", [True, False])
+def test_mapped_samples_have_masks_of_their_own(shape, own_state, own_key, monkeypatch):
+    h = torch.randn(*(3,) * own_state, *shape, device=DEVICE, requires_grad=True)
+    weight = torch.randn(3, device=DEVICE)
+    seeds, dropout = numbers(3), gd.Dropout(0.4)
+
+    def one(h: Tensor, seed: Tensor, weight: Tensor) -> Tensor:
+        with gd.stochastic(seed if own_key else 5, 1, sample=numbers(2)):
+            return dropout(h) * weight
+
+    def run():
+        out = torch.func.vmap(one, (0 if own_state else None, 0, 0))(h, seeds, weight)
+        assert out.shape == (3, 2, 4, 5)
+        return [out, *torch.autograd.grad(out.square().sum(), h)]
+
+    assert_same(run, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("members", "steps"),
+    [(None, (2,)), (None, (2, 3)), ((2,), (2,)), ((2,), (2, 1)), ((2,), (2, 3)), ((2, 1), (2, 3))],
+    ids=str,
+)
+def test_steps_of_their_own_line_up_with_members_and_samples(members, steps, monkeypatch):
+    h = torch.randn(2, 3, 4, 5, device=DEVICE, requires_grad=True)
+    dropout = gd.Dropout(0.4, redraw="per_step")
+
+    def run():
+        with gd.stochastic(5 if members is None else numbers(*members), 1):
+            noise = SolveNoise()
+        noise.begin_step(numbers(*steps), 0)
+        with noise_of(noise):
+            out = dropout(h)
+        return [out, *torch.autograd.grad(out.square().sum(), h)]
+
+    assert_same(run, monkeypatch)
+
+
+class RedrawnField(nn.Module):
+    """3 tanh(dropout(h) W), with masks of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = gd.Dropout(0.4, redraw="per_step")
+        self.register_buffer("weight", torch.randn(3, 3))
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return 3 * torch.tanh(self.dropout(h) @ self.weight)
+
+
+@pytest.mark.parametrize("samples", [2, 3])
+def test_an_adaptive_flow_redraws_the_masks_of_members_and_samples_alike(samples, monkeypatch):
+    h = torch.randn(2, samples, 6, 3, device=DEVICE)
+    t1 = torch.linspace(0.3, 1, 2 * samples, device=DEVICE).reshape(2, samples)
+    flow = gd.Flow(RedrawnField().to(DEVICE), solver="dopri5", rtol=1e-2, atol=1e-2)
+
+    def run():
+        with gd.stochastic(numbers(2), 1):
+            return [flow(h, t1=t1)]
+
+    assert_same(run, monkeypatch)
+
+
+def test_more_keys_than_a_grid_has_rows_are_dropped_alike(monkeypatch):
+    """Of a grid's dimensions CUDA limits all but the first to 65 535; the interpreter is slow."""
+    from graphode.flows import mask_kernel
+
+    keys = 70_000 if DEVICE == "cuda" else 7
+    h, dropout, grids = torch.randn(keys, 40, 33, device=DEVICE), gd.Dropout(0.4), []
+    launch = mask_kernel.launch
+
+    def recorded(kernel, form, grid, *args):
+        grids.append(grid)
+        launch(kernel, form, grid, *args)
+
+    def run():
+        with gd.stochastic(numbers(keys), 1):
+            return [dropout(h)]
+
+    monkeypatch.setattr(mask_kernel, "launch", recorded)
+    assert_same(run, monkeypatch)
+    assert grids[-1] == (2 * keys, 1, 1)
+
+
+def test_gradients_follow_a_first_call_in_inference_mode(monkeypatch):
+    for store in ("_positions", "_all_kept"):
+        monkeypatch.setattr(masks, store, {})
+    monkeypatch.setattr(kernels, "DEVICES", {DEVICE})
+    dropout = gd.Dropout(0.4)
+    for shape in ((3, 4, 5), (6, 5)):
+        h = torch.ones(shape, device=DEVICE, requires_grad=True)
+        with gd.stochastic(3, 1):
+            with torch.inference_mode():
+                mask = dropout(h)
+            (gradient,) = torch.autograd.grad(dropout(h).sum(), h)
+        assert torch.equal(gradient, mask)
+
+
 def test_states_in_any_layout_are_the_same(monkeypatch):
     wide = torch.randn(5, 70, device=DEVICE)
     dropout = gd.Dropout(0.4)
@@ -146,34 +251,3 @@ def test_edges_and_their_gradients_are_the_same(monkeypatch):
         return [out, *torch.autograd.grad(out.square().sum(), weight)]
 
     assert_same(run, monkeypatch)
-
-
-def test_a_form_that_was_launched_is_not_searched_for_again(monkeypatch):
-    from graphode.flows import launch
-
-    class Compiled:
-        function, packed_metadata = "function", "metadata"
-
-        def run(self, *args) -> None:
-            runs.append(args)
-
-    class Kernel:
-        __name__ = "kernel of a test"
-
-        def __getitem__(self, grid):
-            return lambda *args: searches.append(args) or Compiled()
-
-    runs, searches = [], []
-    monkeypatch.setattr(launch, "CompiledKernel", Compiled)
-    if DEVICE == "cpu":
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
-        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 5, raising=False)
-    x = torch.zeros(8, device=DEVICE)
-    for number in (1, 2):
-        launch.launch(Kernel(), ("form",), (4, 1, 1), (x,), number)
-    launch.launch(Kernel(), ("form",), (4, 1, 1), (x[1:],), 3)  # at another alignment
-    launch.launch(Kernel(), ("another",), (4, 1, 1), (x,), 4)
-    assert [args[-1] for args in searches] == [1, 3, 4]
-    ((*grid, _, function, metadata, _, _, _, place, number),) = runs
-    assert (grid, function, metadata) == ([4, 1, 1], "function", "metadata")
-    assert (place, number) == (x.data_ptr(), 2)
