@@ -91,9 +91,9 @@ QUICK_LR = 2e-2
 QUICK_EPOCHS = {  # on Cora and Citeseer, on Pubmed
     "gcn":        (100, 30),
     "gcn_star":   (100, 30),
-    "gcde_rk2":   (150, 25),
-    "gcde_rk4":   (150, 25),
-    "gcde_dpr5":  (40, 8),
+    "gcde_rk2":   (100, 15),
+    "gcde_rk4":   (100, 15),
+    "gcde_dpr5":  (25, 5),
     "cgcde_dpr5": (20, 4),
     "diffusion":  (100, 10),
 }
@@ -264,7 +264,7 @@ def _notes(config: Table1, absent: dict[str, str]) -> list[str]:
         notes.insert(
             0,
             f"QUICK: {config.seeds or QUICK_MEMBERS} members, "
-            f"{config.epochs or '2 to 100'} epochs, learning rate {QUICK_LR:g}. Not comparable "
+            f"{config.epochs or '4 to 100'} epochs, learning rate {QUICK_LR:g}. Not comparable "
             f"with the paper; leave out --quick for that.",
         )
     if absent:
