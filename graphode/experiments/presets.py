@@ -104,9 +104,12 @@ MODELS: dict[Model, dict[str, Any]] = {
     "gcnii":      CHEN,
     "diffusion":  LIU,
 }
+# torchdiffeq's dopri5 estimates two thirds of the error that Dormand's and Prince's does: these
+# tolerances make the same test of the authors' 1e-3 and 1e-4.
+REDRAWN: dict[str, Any] = {"redraw": "per_eval", "force": True, "rtol": 1.5e-3, "atol": 1.5e-4}
 AUTHORS: dict[Model, dict[str, Any]] = {
-    "gcde_dpr5":  {"redraw": "per_eval", "force": True},
-    "cgcde_dpr5": {"redraw": "per_eval", "force": True},
+    "gcde_dpr5":  REDRAWN,
+    "cgcde_dpr5": REDRAWN,
 }
 # fmt: on
 

@@ -5,7 +5,9 @@ import pytest
 import scipy.integrate._ivp.dop853_coefficients as dop853
 from numpy.testing import assert_allclose
 from scipy.integrate import DOP853, RK23, RK45
+from torchdiffeq._impl.dopri5 import _DORMAND_PRINCE_SHAMPINE_TABLEAU
 
+from graphode.experiments.node_classification import NodeClassification
 from graphode.flows.tableaus import TABLEAUS, Tableau
 
 NAMES = list(TABLEAUS)
@@ -162,3 +164,14 @@ def test_dop853_estimates_and_extra_stages_are_scipys():
     assert_allclose(tableau.e_low, dop853.E3, rtol=1e-14, atol=1e-15)
     assert_allclose(tableau.extra_c, dop853.C[13:], rtol=1e-14, atol=1e-15)
     assert_allclose(matrix(tableau.extra_a, 16), dop853.A[13:], rtol=1e-14, atol=1e-15)
+
+
+def test_torchdiffeqs_dopri5_estimates_two_thirds_of_the_error():
+    # Which is why preset `authors` has tolerances 1.5 times the authors'.
+    theirs = _DORMAND_PRINCE_SHAMPINE_TABLEAU.c_error.tolist()
+    ours = TABLEAUS["dopri5"].e
+    assert ours is not None
+    assert_allclose(ours, 1.5 * np.array(theirs), atol=1e-15)
+    authors = NodeClassification.of("gcde_dpr5", preset="authors")
+    printed = NodeClassification.of("gcde_dpr5")
+    assert_allclose((authors.rtol, authors.atol), (1.5 * printed.rtol, 1.5 * printed.atol))
