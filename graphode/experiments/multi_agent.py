@@ -81,8 +81,8 @@ class MultiAgent:
 
     Args:
         model: A line of the table.
-        preset: Where settings that are not given come from: printed (the paper's text) or tuned
-            (ours).
+        preset: Where settings that are not given come from: printed (the paper's text where it has
+            one; gde_ii and the models it lacks are trained as we do) or tuned (ours).
         members: How many are trained; member k has the weights of seed `seed` + k and the system
             of seed `system_seed` + k.
         seed: Of the first member's initial weights.
@@ -104,7 +104,7 @@ class MultiAgent:
         loss: Of one step: squared, or absolute, which lets particles that are alone be learned
             exactly whatever is missed of those that meet.
         epochs: Steps of Adam.
-        stride: An epoch sees every so manieth state, another set each time; neighbours in time
+        stride: An epoch sees one state of so many, another set each time; neighbours in time
             are nearly the same.
         horizons: The numbers of steps K to extrapolate.
         oracle: Give the true graph to the forecasts, rather than that of predicted positions.

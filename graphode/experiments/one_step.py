@@ -9,7 +9,7 @@ from torch.nn import functional
 from graphode.experiments.multi_agent import Loss
 from graphode.experiments.recorded_loss import Program, RecordedLoss
 
-HELD_OUT = 20  # every so manieth state of the training half is for validation
+HELD_OUT = 20  # one state of so many in the training half is for validation
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class OneStep:
     Args:
         states: The training half, `[members, time, n, 4]`.
         dt: Between two states.
-        stride: An epoch sees every so manieth state.
+        stride: An epoch sees one state of so many.
         kind: squared or absolute.
     """
 

@@ -21,6 +21,7 @@ from graphode.fields.diffusion import DiffusionField as DiffusionField
 from graphode.fields.diffusion import WalkPowerField as WalkPowerField
 from graphode.fields.dropout import Dropout as Dropout
 from graphode.fields.dropout import EdgeDropout as EdgeDropout
+from graphode.fields.dropout import NodeDropout as NodeDropout
 from graphode.fields.dual import DualField as DualField
 from graphode.fields.extension import pack as pack
 from graphode.fields.extension import unpack as unpack
@@ -28,7 +29,6 @@ from graphode.fields.gcnii import GCNIIField as GCNIIField
 from graphode.fields.grand import GRANDField as GRANDField
 from graphode.fields.graphcon import GraphCONField as GraphCONField
 from graphode.fields.message_passing import MessagePassingField as MessagePassingField
-from graphode.fields.node_dropout import NodeDropout as NodeDropout
 from graphode.fields.pagerank import PageRankField as PageRankField
 from graphode.fields.path_gate import PathGate as PathGate
 from graphode.fields.pyg import ConvField as ConvField

@@ -19,17 +19,34 @@ from graphode.graphs import Graph
 SMALL_STATE = 1 << 20
 
 
-def checked_rate(rate: float) -> float:
-    """A rate that is one."""
-    if not 0 <= rate < 1:
-        raise ValueError(
-            f"A dropout rate must be at least 0 and below 1, but is {rate}. It is the share that "
-            f"is dropped."
-        )
-    return rate
+class DropsAtRandom(Stochastic):
+    """What is dropped with a probability, in training: entries, edges or nodes.
+
+    Args:
+        rate: Probability to drop.
+        redraw: When a new mask is drawn: per_solve, per_step, per_eval.
+        force: Allow `per_eval` under adaptive solvers and adjoints.
+    """
+
+    def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
+        super().__init__(redraw, force)
+        if not 0 <= rate < 1:
+            raise ValueError(
+                f"A dropout rate must be at least 0 and below 1, but is {rate}. It is the share "
+                f"that is dropped."
+            )
+        self.rate = rate
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is dropped now."""
+        return self.training and self.rate > 0
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}, redraw={self.redraw!r}"
 
 
-class Dropout(Stochastic):
+class Dropout(DropsAtRandom):
     """Drops entries of a state, one mask for all samples unless samples are named.
 
     Args:
@@ -40,15 +57,6 @@ class Dropout(Stochastic):
     Shapes:
         - **h:** `[..., nodes, channels]`; the same comes out.
     """
-
-    def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
-        super().__init__(redraw, force)
-        self.rate = checked_rate(rate)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether anything is dropped now."""
-        return self.training and self.rate > 0
 
     def forward(
         self, h: Float[Tensor, "*batch nodes channels"]
@@ -73,11 +81,8 @@ class Dropout(Stochastic):
         """
         return dropped(h, self.mask_key(), self.rate, positions)
 
-    def extra_repr(self) -> str:
-        return f"{self.rate}, redraw={self.redraw!r}"
 
-
-class EdgeDropout(Stochastic):
+class EdgeDropout(DropsAtRandom):
     """Drops edges: a graph with fewer of them, the weights of the rest scaled by 1/(1 − p).
 
     On a symmetric graph both directions of an edge have masks of their own.
@@ -88,15 +93,6 @@ class EdgeDropout(Stochastic):
         force: Allow `per_eval` under adaptive solvers and adjoints.
     """
 
-    def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
-        super().__init__(redraw, force)
-        self.rate = checked_rate(rate)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether anything is dropped now."""
-        return self.training and self.rate > 0
-
     def forward(self, graph: Graph) -> Graph:
         if not self.is_active:
             return graph
@@ -106,8 +102,29 @@ class EdgeDropout(Stochastic):
             return graph.reweight(dropped(weight, self.mask_key(), self.rate, positions))
         return graph.reweight(weight * self.keep_mask(self.rate, positions, weight))
 
-    def extra_repr(self) -> str:
-        return f"{self.rate}, redraw={self.redraw!r}"
+
+class NodeDropout(DropsAtRandom):
+    """Silences nodes: all channels of a node are dropped or none, the rest scaled by 1/(1 − p).
+
+    Before a diffusion it makes each node guess from a random part of its neighbourhood: Feng et al.
+    (2020), "Graph Random Neural Networks for Semi-Supervised Learning on Graphs".
+
+    Args:
+        rate: Probability to drop a node.
+        redraw: When a new mask is drawn: per_solve, per_step, per_eval.
+        force: Allow `per_eval` under adaptive solvers and adjoints.
+
+    Shapes:
+        - **h:** `[..., nodes, channels]`; the same comes out.
+    """
+
+    def forward(
+        self, h: Float[Tensor, "*batch nodes channels"]
+    ) -> Float[Tensor, "*batch nodes channels"]:
+        if not self.is_active:
+            return h
+        positions = hashed_positions((h.shape[-2], 1), h.device)
+        return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
 
 
 def _is_cheaper_drawn(h: Tensor) -> bool:
