@@ -60,11 +60,11 @@ def _diffusion(widths: list[int]) -> Choices:
         + [{"layers": 2, "hidden": width} for width in widths],
         "flow": flows,
         "alpha": _each("alpha", 0.0, 0.05, 0.1),
-        "input_dropout": _each("input_dropout", 0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        "dropout": _each("readout_dropout", 0.2, 0.4, 0.5, 0.6, 0.7, 0.8),
+        "input_dropout": _each("input_dropout", *(tenth / 10 for tenth in range(10))),
+        "dropout": _each("readout_dropout", *(tenth / 10 for tenth in range(2, 9))),
         "node_dropout": _each("node_dropout", 0.0, 0.1, 0.2, 0.3, 0.5),
         "lr": _each("lr", 0.005, 0.01, 0.02),
-        "weight_decay": _each("weight_decay", 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 4e-2),
+        "weight_decay": _each("weight_decay", 1e-3, 2e-3, 5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 4e-2),
         "gate_decay": _each("field_decay", 0.0, 5e-4, 5e-3, 2e-2),
     }
 

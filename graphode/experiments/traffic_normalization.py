@@ -4,7 +4,7 @@
 
 overall      usual is the mean of all speeds (the paper's data is standardised so)
 per_sensor   the mean of the sensor, and std its own
-usual        the sensor's average at the time of day, smoothed; std that of the rest, over all
+usual        the sensor's average around the time of day; std that of the rest, over all
 
 All of it is measured on training data that was kept, and on no other.
 """
@@ -12,6 +12,7 @@ All of it is measured on training data that was kept, and on no other.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from graphode.data import Standardizer, TrafficSeries
 
 Normalization = Literal["overall", "per_sensor", "usual"]
-SMOOTHED_HOURS = 1.0  # averages of a few days are noisy from one interval to the next
+SMOOTHED_HOURS = 1.5  # averages of a few days are noisy from one interval to the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +75,19 @@ class Normalizer:
 def daily_averages(
     series: TrafficSeries, kept: Tensor, hours: float = 0.0
 ) -> Float[Tensor, "slots sensors"]:
-    """The mean of each sensor at each interval of the day, over the training rows that were kept.
+    """The mean of each sensor around each time of day, over the training rows that were kept.
+
+        usual(s) = Σ w(d) sum(s + d) / Σ w(d) count(s + d),    w(d) = max(0, 1 − 2 |d| / hours)
+
+    Sums and counts of an interval are over the days, and the day is a circle. The weights fall to
+    0, so that what enters and leaves from one interval to the next hardly counts: where all had
+    the same weight the means would jitter, and with them every forecast for a time whose own
+    interval was never seen.
 
     Times of day that were never seen have the sensor's mean over all times.
 
     Args:
-        hours: Length of the stretch around each interval that the mean is taken over; the day is a
-            circle.
+        hours: Length of the stretch around each interval that counts; 0 for the interval alone.
     """
     span = series.split.train
     rows = torch.arange(span.start, span.stop)[kept[span.start : span.stop]]
@@ -93,8 +100,13 @@ def daily_averages(
     sums = speeds.new_zeros(2, series.steps_per_day, series.num_sensors)
     sums[0].index_add_(0, slot, speeds)
     sums[1].index_add_(0, slot, there)
-    reach = round(hours / 24 * series.steps_per_day / 2)
+    half = max(1.0, hours / 24 * series.steps_per_day / 2)
+    reach = math.ceil(half) - 1
     # Sums are added up, and counts, so that an interval counts by how often it was seen.
-    total, count = torch.stack([sums.roll(k, 1) for k in range(-reach, reach + 1)]).sum(0)
+    total, count = torch.stack(
+        [(1 - abs(d) / half) * sums.roll(d, 1) for d in range(-reach, reach + 1)]
+    ).sum(0)
     overall = speeds.sum(0) / there.sum(0).clamp(min=1)
-    return torch.where(count > 0, total / count.clamp(min=1), overall).to(series.speeds.dtype)
+    seen = count > 0
+    usual = torch.where(seen, total / torch.where(seen, count, 1.0), overall)
+    return usual.to(series.speeds.dtype)

@@ -177,13 +177,36 @@ def test_nothing_but_kept_training_speeds_decides_what_is_usual():
         assert one.std.equal(two.std)
 
 
-def test_averages_are_taken_around_the_clock_over_what_was_seen():
+def test_averages_are_taken_around_the_clock_over_what_was_seen_the_nearest_most():
     series = simulated_traffic(2, 5)
     kept = keep_mask(series.num_steps, 0.4, 2) & (series.times % 2 == 0)
     smooth = daily_averages(series, kept, hours=1.0)
     train = torch.arange(series.split.train.stop)
     for slot in (0, 1, 140, 287):
         away = (train % 288 - slot + 144) % 288 - 144
-        near = train[(away.abs() <= 6) & kept[train]]
+        near = train[(away.abs() < 6) & kept[train]]
         assert len(near) > 3
-        torch.testing.assert_close(smooth[slot], series.speeds[near].mean(0))
+        weight = 1 - away[near].abs().to(smooth) / 6
+        expected = (weight[:, None] * series.speeds[near]).sum(0) / weight.sum()
+        torch.testing.assert_close(smooth[slot], expected)
+
+
+def test_averages_of_single_times_of_day_count_every_row_alike():
+    series = simulated_traffic(2, 5)
+    kept = keep_mask(series.num_steps, 0.9, 2)
+    found = daily_averages(series, kept)
+    train = torch.arange(series.split.train.stop)
+    rows = train[(train % 288 == 100) & kept[train]]
+    assert len(rows) > 1
+    torch.testing.assert_close(found[100], series.speeds[rows].mean(0))
+
+
+def test_what_is_usual_at_a_time_never_seen_lies_between_its_neighbours():
+    # Of every second timestamp. Where all speeds within a stretch count alike, odd and even
+    # intervals are averages of others, and what is usual jumps by more than half of what it rises.
+    series = simulated_traffic(4, 5)
+    kept = keep_mask(series.num_steps, 0.7, 3) & (series.times % 2 == 0)
+    usual = Normalizer.fit(series, kept, "usual").usual
+    between = (usual.roll(1, 0) + usual.roll(-1, 0)) / 2
+    rise = (usual.roll(1, 0) - usual.roll(-1, 0)) / 2
+    assert (usual - between).square().mean() < 0.1 * rise.square().mean()
