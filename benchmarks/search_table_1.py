@@ -3,7 +3,8 @@
     python benchmarks/search_table_1.py --dataset cora --out results/table-1-search.json
 
 First come the settings that the family's authors published, those found by hand, and those that are
-the best on other data sets, then random ones, then changes of the best three so far. All are tried
+the best on other data sets or with another length of training, then random ones, then changes of
+the best three so far. All are tried
 with few members, the best third again with more, and so on: members 5 20 100 make three rounds.
 Ranks are by mean validation accuracy. Test labels are wiped before anything is trained, and the
 members' seeds are not those of the table. What was tried is in the file, member by member; the same
@@ -110,6 +111,14 @@ class Trials:
         others = {row["dataset"] for row in self.rows} - {dataset}
         return [self.best(other)["settings"] for other in sorted(others)]
 
+    def best_of_other_lengths(self, dataset: str, length: Row) -> list[Settings]:
+        """The best on this data set of those that were trained for other lengths."""
+        own = self.of(dataset, length)
+        others = [row for row in self.rows if row["dataset"] == dataset and row not in own]
+        most = max((len(row["seeds"]) for row in others), default=0)
+        best = ranked([row for row in others if len(row["seeds"]) == most], most)
+        return [row["settings"] for row in best[:PARENTS]]
+
     def of(self, dataset: str, length: Row) -> list[Row]:
         """Those on a data set with this length of training."""
         key = {"dataset": dataset, **length}
@@ -215,7 +224,11 @@ def search(args: argparse.Namespace) -> None:
         return row
 
     choices = family.choices(args.hidden)
-    first = [*family.first(args.dataset), *trials.best_elsewhere(args.dataset)]
+    first = [
+        *trials.best_of_other_lengths(args.dataset, length),
+        *family.first(args.dataset),
+        *trials.best_elsewhere(args.dataset),
+    ]
     few, *more = args.members
     rows = [tried(row["settings"], few) for row in trials.of(args.dataset, length)]
     for number in range(len(rows), args.configurations):

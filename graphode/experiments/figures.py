@@ -10,10 +10,12 @@
     depth.png              GCN* with 2 to 6 layers
 
 Runs that are not there are made, under the folder that the table's runs are in, and shared with
-it. Pictures are drawn from the files of run folders only, so that they can be drawn again anywhere.
+it. Pictures are drawn from the files of run folders only, so that they can be drawn again anywhere;
+`figures.json` has the numbers of every run that was drawn.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from graphode.experiments import node_figures as draw
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
+from graphode.experiments.run_folder import RESULT, read_json
 from graphode.experiments.table_1 import COLUMNS, LINES, Line, Table1, cell_config, present
 
 Runs = dict[str, Path]  # by what a legend says
@@ -196,4 +199,20 @@ def run(config: Figures, console: Console | None = None) -> Sequence[Path]:
         PICTURES[name](studio)
         made.append(studio.out / f"{name}.png")
         console.print(f"Picture: {made[-1]}", markup=False, soft_wrap=True)
+    numbers = [summary(folder) for folder in studio.made.values()]
+    (studio.out / "figures.json").write_text(json.dumps(numbers, indent=2) + "\n")
     return made
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What a run has reached, in a few numbers."""
+    result = read_json(folder / RESULT)
+    accuracy = result["metrics"]["test_accuracy"]
+    return {
+        "run": folder.name,
+        "members": result["members"],
+        "epochs": result["config"]["epochs"],
+        "accuracy": {name: 100 * accuracy[name] for name in ("mean", "std")},
+        "evaluations": result["evaluations"]["evaluations"],
+        "seconds": result["seconds"],
+    }
