@@ -57,6 +57,7 @@ class NodeClassification:
         solver: Any of the library's.
         rtol: Relative tolerance of adaptive solvers.
         atol: Absolute tolerance.
+        control: How adaptive solvers choose their steps: ours, or as torchdiffeq does.
         num_steps: Of fixed-step solvers; None for one.
         gradient: backprop, checkpoint, adjoint or checkpoint_adjoint.
         t1: End of the integration interval [0, t1].
@@ -100,6 +101,7 @@ class NodeClassification:
     solver: str
     rtol: float
     atol: float
+    control: Literal["ours", "torchdiffeq"] = "ours"
     num_steps: int | None = None
     gradient: str = "backprop"
     t1: float

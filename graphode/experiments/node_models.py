@@ -13,6 +13,8 @@ from graphode.fields import (
     PageRankField,
     PathGate,
 )
+from graphode.flows import StepControl
+from graphode.flows.control import TORCHDIFFEQ
 from graphode.models import (
     GCDE,
     GCN,
@@ -27,6 +29,8 @@ from graphode.models.field_model import one_step_flow
 
 if TYPE_CHECKING:
     from graphode.experiments.node_classification import NodeClassification
+
+CONTROLS = {"ours": StepControl(), "torchdiffeq": TORCHDIFFEQ}
 
 
 def builder(
@@ -162,6 +166,7 @@ def _flow(config: "NodeClassification") -> dict[str, Any]:
         "solver": config.solver,
         "rtol": config.rtol,
         "atol": config.atol,
+        "control": CONTROLS[config.control],
         "num_steps": config.num_steps,
         "gradient": config.gradient,
     }

@@ -7,6 +7,7 @@ paper's, and what ours cost.
 import csv
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -135,8 +136,14 @@ def _lines(row: Row | None, costs: bool) -> list[str]:
 def _plus_minus(mean: float | None, std: float | None) -> str:
     if mean is None:
         return "failed"
-    # Percentages to one place; small numbers, such as errors in the unit of a state, to three.
-    form = ".1f" if abs(mean) >= 10 or mean == 0 else ".3g"
+    # Percentages to one place; small numbers, such as errors in the unit of a state, to four
+    # digits, and their deviation to the same place.
+    size = abs(mean)
+    form = ".3g"
+    if size >= 10 or size == 0:
+        form = ".1f"
+    elif size >= 1e-4:
+        form = f".{3 - math.floor(math.log10(size))}f"
     return f"{mean:{form}}" if std is None else f"{mean:{form}} ± {std:{form}}"
 
 

@@ -39,6 +39,8 @@ class StepControl:
         safety: Aims this far below the tolerance.
         min_factor: Strongest shrinking of a step.
         max_factor: Strongest growth of a step.
+        may_shrink: Whether a step that was accepted may be followed by a shorter one. In
+            torchdiffeq it may not, which spares evaluations where the error is noise.
     """
 
     # Mildly PI: over six problems and three tolerances it needs the fewest evaluations at equal
@@ -49,14 +51,16 @@ class StepControl:
     safety: float = 0.9
     min_factor: float = 0.2
     max_factor: float = 10.0
+    may_shrink: bool = True
 
     def factor(
         self, ratio: Tensor, previous: Tensor, before: Tensor, accept: Tensor, error_order: int
     ) -> Tensor:
         """The next step size over this one, per sample."""
         factor = self._wanted(ratio.clamp(min=_SMALLEST_RATIO), previous, before, error_order)
-        factor = factor.clamp(self.min_factor, self.max_factor)
-        factor = torch.where(accept, factor, factor.clamp(max=1.0))
+        smallest = self.min_factor if self.may_shrink else 1.0
+        accepted = factor.clamp(smallest, self.max_factor)
+        factor = torch.where(accept, accepted, factor.clamp(self.min_factor, 1.0))
         return torch.where(ratio.isfinite(), factor, self.min_factor)
 
     def lone_factor(
@@ -66,7 +70,8 @@ class StepControl:
         if not math.isfinite(ratio):
             return self.min_factor
         factor = self._wanted(max(ratio, _SMALLEST_RATIO), previous, before, error_order)
-        factor = min(max(factor, self.min_factor), self.max_factor)
+        smallest = 1.0 if accept and not self.may_shrink else self.min_factor
+        factor = min(max(factor, smallest), self.max_factor)
         return factor if accept else min(factor, 1.0)
 
     def _wanted(self, ratio: Ratio, previous: Ratio, before: Ratio, error_order: int) -> Ratio:
@@ -78,6 +83,10 @@ class StepControl:
         if p or d:
             factor = factor * previous ** (p + 2 * d) * before**-d
         return factor  # pyright: ignore[reportReturnType]
+
+
+# As torchdiffeq has it.
+TORCHDIFFEQ = StepControl(proportional=0.0, integral=1.0, may_shrink=False)
 
 
 def first_step(

@@ -184,7 +184,9 @@ def test_every_picture_is_drawn_from_small_runs(tmp_path, small, no_data, withou
     for path in made:
         assert path.read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((tmp_path / "figures" / "figures.json").read_text())
-    assert {each["run"] for each in numbers} == {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {each["run"] for each in numbers} == {
+        path.name for path in (tmp_path / "runs").iterdir()
+    }
     assert all(0 <= each["accuracy"]["mean"] <= 100 for each in numbers)
     with np.load(next((tmp_path / "runs").glob("*t1=10*")) / "arrays.npz") as arrays:
         assert arrays["times"][-1] == 10

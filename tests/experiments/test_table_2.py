@@ -154,8 +154,10 @@ def folder_with(path, gap_rmse, members=2):
 
 
 def result_of(folder, rmse, std=0.01, **more):
+    """Of two members on two masks, which are as hard for everyone."""
     metric = {"mean": float(rmse), "std": std}
-    return {"metrics": {"rmse": metric}, "config": {"out": str(folder)}, **more}
+    test = {"rmse": [[rmse - 0.2, rmse + 0.2], [rmse - 0.1, rmse + 0.1]]}
+    return {"metrics": {"rmse": metric}, "test": test, "config": {"out": str(folder)}, **more}
 
 
 def table_of(tmp_path, ours, theirs, **more):
@@ -176,7 +178,9 @@ def test_claims_are_checked_on_the_numbers(tmp_path):
     found = {c["claim"]: c for c in claims(results)}
     holds = {claim.split(",")[0].split(" grows")[0]: c["holds"] for claim, c in found.items()}
     assert holds["Tuned"]
-    assert next(c for claim, c in found.items() if "standard deviation" in claim)["holds"]
+    clearly = next(c for claim, c in found.items() if "standard deviation" in claim)
+    assert clearly["holds"]
+    assert clearly["where"][0].endswith("deviation 0.010, of the difference mask by mask 0.000")
     by_gap = next(c for claim, c in found.items() if "with the gap" in claim)
     assert by_gap["holds"]
     assert by_gap["where"][0] == "rank correlation 1.00"
@@ -196,7 +200,7 @@ def test_claims_that_fail_say_where(tmp_path):
     for part, where in (
         ("wherever all ran", "GCGRU at 30 %"),
         ("standard deviation", "GCGRU at 30 %: by -"),
-        ("multiples of 10", "RMSE 1.200, interpolated 1.100, persistence 1.500"),
+        ("multiples of 10", "RMSE 1.2000, interpolated 1.1000, persistence 1.5000"),
         ("come and go", "+7.00 % at 30 %"),
     ):
         claim = next(c for c in found if part in c["claim"])

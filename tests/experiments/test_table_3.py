@@ -211,7 +211,7 @@ def test_a_table_of_two_metrics_has_two_parts():
         "",
         "|  | K = 1 |",
         "| --- | --- |",
-        "| A | 0.0123 ± 0 |",
+        "| A | 0.01230 ± 0.00000 |",
     ]
 
 

@@ -39,8 +39,14 @@ def test_one_sample_is_solved_as_beside_another(solver: str, rate: float, t1: fl
     torch.testing.assert_close(alone, beside, rtol=1e-11, atol=1e-13)
 
 
-def test_one_sample_follows_every_kind_of_step_control():
-    control = StepControl(proportional=0.4, integral=0.3, derivative=0.1, max_factor=3.0)
+@pytest.mark.parametrize(
+    "control",
+    [
+        StepControl(proportional=0.4, integral=0.3, derivative=0.1, max_factor=3.0),
+        StepControl(may_shrink=False),
+    ],
+)
+def test_one_sample_follows_every_kind_of_step_control(control):
     flow = gd.Flow(relaxation, control=control)
     (alone, cost), (beside, cost_beside) = alone_and_beside_another(
         flow, torch.randn(4, 3), 40.0, 0.0, 1.0
