@@ -72,3 +72,58 @@ def _best(tried: list[dict[str, Any]]) -> str:
         statistics.fmean(row["validation_accuracy"]) for row in tried if len(row["seeds"]) == most
     ]
     return f"{100 * max(means):.1f} ({most} members)"
+
+
+def redrawn_rows(found: dict[str, Any]) -> tuple[Cells, list[Cells]]:
+    """Header and rows of what a solve costs when its masks are redrawn.
+
+    Args:
+        found: Of `redrawn_masks.py`.
+    """
+    moments = ("at the start", "trained")
+    lines: list[Cells] = []
+    for solver in found["solves"][0]["trained"]:
+        spans = []
+        for moment in moments:
+            counted = sorted(row[moment][solver] for row in found["solves"])
+            spans.append(f"{counted[0]} – {counted[-1]}")
+        lines.append((solver, *spans))
+    header = ("evaluations of a training solve", "first epoch", f"epoch {found['trained_epochs']}")
+    return header, lines
+
+
+def stopping_rows(found: dict[str, Any]) -> tuple[Cells, list[Cells]]:
+    """Header and row of accuracies on halves of the validation nodes, by patience.
+
+    Args:
+        found: Of `early_stopping.py`.
+    """
+    rows = found["accuracy"]
+    names = ("never" if row["patience"] is None else str(row["patience"]) for row in rows)
+    accuracies = (f"{100 * row['mean']:.2f}" for row in rows)
+    return ("a member stops after so many epochs", *names), [
+        ("accuracy on the other half, %", *accuracies)
+    ]
+
+
+def depth_rows(runs: list[dict[str, Any]]) -> tuple[Cells, list[Cells]]:
+    """Header and rows of GCN* by layers and of GCDE-dpr5 by the length of its interval.
+
+    Args:
+        runs: Of `graphode reproduce figures`.
+    """
+    named = {run["run"]: run for run in runs}
+    layers = {2: "gcn_star-cora"} | {k: f"gcn_star-layers={k}-cora" for k in range(3, 7)}
+    spans = {span: f"gcde_dpr5-t1={span}-lr=0.01-cora" for span in (1, 5, 10)}
+    lines: list[Cells] = []
+    for label, names in (
+        ("GCN*, {} layers", layers),
+        ("GCDE-dpr5, S = {}, rate 1e-2", spans),
+    ):
+        for value, name in names.items():
+            if name in named:
+                run = named[name]
+                accuracy = f"{run['accuracy']['mean']:.1f} ± {run['accuracy']['std']:.1f}"
+                cost = f"{run['evaluations']:.0f}" if run["evaluations"] else ""
+                lines.append((label.format(value), accuracy, cost))
+    return ("Cora, public split, 100 members", "test accuracy, %", "evaluations"), lines
