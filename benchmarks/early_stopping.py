@@ -43,10 +43,10 @@ def halves_of(nodes: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 def chosen_epoch(losses: list[float], patience: int | None) -> int:
     """The epoch of lowest loss before the patience is over."""
-    best = 0
+    best, lowest = 0, float("inf")
     for epoch, loss in enumerate(losses):
-        if loss < losses[best]:
-            best = epoch
+        if loss < lowest:
+            best, lowest = epoch, loss
         if patience is not None and epoch - best >= patience:
             break
     return best

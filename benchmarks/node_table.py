@@ -1,7 +1,9 @@
-"""The rows of the tables in docs/node_classification.md."""
+"""The tables in docs/node_classification.md."""
 
 import statistics
 from typing import Any
+
+from committed import hardware, markdown, result
 
 Cells = tuple[str, ...]
 GOALS = {"cora": 84.5, "citeseer": 73.4, "pubmed": 80.4}
@@ -127,3 +129,46 @@ def depth_rows(runs: list[dict[str, Any]]) -> tuple[Cells, list[Cells]]:
                 cost = f"{run['evaluations']:.0f}" if run["evaluations"] else ""
                 lines.append((label.format(value), accuracy, cost))
     return ("Cora, public split, 100 members", "test accuracy, %", "evaluations"), lines
+
+
+def table_1() -> str:
+    """Node classification beside the paper's figures."""
+    found = result("table-1")
+    rows = found["rows"]
+    table = markdown(*table_1_rows(rows))
+    first = list(dict.fromkeys(row["model"] for row in rows))[:6]
+    total = sum(row["seconds"] for row in rows if row["model"] in first) / 60
+    return (
+        f"{table}\n\n*Mean ± standard deviation over 100 members (where fewer, said so), 2000 "
+        f"epochs; the paper's in brackets. The cells of the first six lines took {total:.1f} "
+        f"minutes one after the other: {hardware(found)}.*"
+    )
+
+
+def tuned() -> str:
+    """What preset `tuned` reaches, and how it was found."""
+    return markdown(*tuned_rows(result("table-1-search"), result("table-1-tuned")))
+
+
+def redrawn() -> str:
+    """What a solve costs when its masks are redrawn."""
+    found = result("redrawn-masks")
+    table = markdown(*redrawn_rows(found))
+    return f"{table}\n\n*Least and most of {len(found['solves'])} members, LINQS Cora.*"
+
+
+def stopping() -> str:
+    """When to stop, by halves of the validation nodes."""
+    found = result("early-stopping")
+    members = len(found["accuracy"][0]["members"])
+    table = markdown(*stopping_rows(found))
+    what = f"{COLUMNS[found['dataset']]}, {members} members, {found['splits']} halvings"
+    return f"{table}\n\n*{what}: {hardware(found)}.*"
+
+
+def depths() -> str:
+    """Deeper and longer."""
+    runs = result("node-figures")["runs"]
+    first = runs[0]
+    taken = f"{first['device']}, torch {first['torch']}, {first['date']}"
+    return f"{markdown(*depth_rows(runs))}\n\n*{taken}.*"

@@ -1,13 +1,14 @@
 """Evaluations of dopri5 whose masks are redrawn at each of them: ours beside torchdiffeq's.
 
-    graphode run node-classification --preset authors --model gcde_dpr5 --members 20
+    graphode run node-classification --preset authors --model gcde_dpr5 --members 20 --control ours
     python benchmarks/redrawn_masks.py --folder runs/… --out results/redrawn-masks.json
 
-Reads the checkpoint of a run of the authors' preset, whether it is finished or not. For the weights
+Reads the checkpoint of a run of the authors' preset, whether it has ended or not, and leaves the
+folder as it is. For the weights
 of each member, and for weights at the start of training, one training solve is counted: by
 torchdiffeq, at the authors' tolerances, and by ours, with torchdiffeq's control of steps and with
-our own. What a training solve took along the run is in the folder's metrics and is copied, every
-twentieth epoch.
+our own. What training solves took along the run, and what was reached, is in the folder's metrics
+and is copied, every twentieth epoch; that of a run with fixed masks too, if it is named.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 import torchdiffeq
 from measure import machine
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import graphode as gd
@@ -26,7 +28,7 @@ from graphode.data import load_node_data
 from graphode.ensembles import Ensemble
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import CONTROLS, builder
-from graphode.experiments.run_folder import RunFolder, read_json, read_metrics
+from graphode.experiments.run_folder import CHECKPOINT, CONFIG, read_json, read_metrics
 
 EVERY = 20  # epochs
 TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}  # the authors'
@@ -65,51 +67,52 @@ def counts(model: nn.Module, x: Any, graph: gd.Graph, seed: int) -> dict[str, in
     return found
 
 
+def along(folder: Path) -> list[dict[str, float]]:
+    """Evaluations and accuracies along a run."""
+    names = ("epoch", "members", "evaluations", "test_accuracy", "test_accuracy_std")
+    rows = [row for row in read_metrics(folder) if row["epoch"] % EVERY == EVERY - 1]
+    return [{name: row[name] for name in names} for row in rows]
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--fixed", type=Path, help="folder of the same run with fixed masks")
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    settings = read_json(args.folder / "config.json")
-    config = NodeClassification.of(settings["model"], settings["dataset"], "authors")
-    checkpoint = RunFolder(args.folder, config).checkpoint()
-    assert checkpoint is not None, f"{args.folder} has no checkpoint."
+    if not (args.folder / CHECKPOINT).exists():
+        parser.error(f"{args.folder} has no checkpoint yet. Name the folder of a run that has one.")
+    config = NodeClassification(**read_json(args.folder / CONFIG))
+    weights = load_file(args.folder / CHECKPOINT)
     data = load_node_data(config.dataset, args.data_root)
     graph = data.graph.normalize("sym").to(dtype=torch.float32)
     x = gd.SparseFeatures(data.features)
     build = builder(config, data.num_features, data.num_classes)
+    names = [name for name, _ in Ensemble(build, [0]).named_parameters()]
 
     rows = []
     for member in range(args.members):
-        ensemble = Ensemble(build, [member])
         torch.manual_seed(member)
         model = build(member)
         row: dict[str, Any] = {"seed": member, "at the start": counts(model, x, graph, member)}
         with torch.no_grad():
-            own = [name for name, _ in model.named_parameters()]
-            names = [name for name, _ in ensemble.named_parameters()]
-            for short, long in zip(own, names, strict=True):
-                trained = checkpoint.tensors[f"parameters.{long}"][member]
-                model.get_parameter(short).copy_(trained)
+            for parameter, name in zip(model.parameters(), names, strict=True):
+                parameter.copy_(weights[f"parameters.{name}"][member])
         row["trained"] = counts(model, x, graph, member)
         rows.append(row)
         print(row, flush=True)
 
-    along = [row for row in read_metrics(args.folder) if row["epoch"] % EVERY == EVERY - 1]
+    redrawn = along(args.folder)
     result = {
         "benchmark": "redrawn_masks",
         "machine": machine("cpu"),
-        "run": {"members": along[-1]["members"], "epochs": along[-1]["epoch"] + 1},
-        "trained_epochs": checkpoint.facts["epoch"],
+        "trained_epochs": int(weights["epoch"]),
         "solves": rows,
-        "along_training": [
-            {"epoch": row["epoch"] + 1}
-            | {name: row[name] for name in ("evaluations", "test_accuracy", "test_accuracy_std")}
-            for row in along
-        ],
+        "redrawn": redrawn,
+        "fixed": along(args.fixed)[: len(redrawn)] if args.fixed else [],
     }
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -26,6 +26,7 @@ from graphode.experiments.recording import Recording
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import graph_of, load_series, num_queries
 from graphode.experiments.traffic_models import FLOWING, builder
+from graphode.experiments.traffic_normalization import SMOOTHED_HOURS
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_presets import Model
 from graphode.experiments.training import Trainer, Training
@@ -115,6 +116,7 @@ class Search:
             "keep": KEEP,
             "epochs": args.epochs,
             "seeds": list(range(FIRST_SEED, FIRST_SEED + args.members)),
+            "smoothed_hours": SMOOTHED_HOURS,  # older trials have another usual speed
             "settings": settings,
         }
         for row in self.rows:

@@ -10,7 +10,7 @@ from typing import Any
 
 from committed import ROOT, Row, hardware, markdown, result, results, taken_on
 from hybrid_table import hybrid_rows
-from node_table import depth_rows, redrawn_rows, stopping_rows, table_1_rows, tuned_rows
+from node_table import depths, redrawn, stopping, table_1, tuned
 from traffic_table import claim_lines, table_2_rows
 
 NO_FIGURES = "*No figures yet.*"
@@ -217,51 +217,11 @@ def claims() -> str:
     )
 
 
-def table_1() -> str:
-    """Node classification beside the paper's figures."""
-    found = result("table-1")
-    rows = found["rows"]
-    table = markdown(*table_1_rows(rows))
-    first = list(dict.fromkeys(row["model"] for row in rows))[:6]
-    total = sum(row["seconds"] for row in rows if row["model"] in first) / 60
-    return (
-        f"{table}\n\n*Mean ± standard deviation over 100 members (where fewer, said so), 2000 "
-        f"epochs; the paper's in brackets. The cells of the first six lines took {total:.1f} "
-        f"minutes one after the other: {hardware(found)}.*"
-    )
-
-
 def table_2() -> str:
     """Traffic forecasting: what has been run."""
     found = result("table-2")
     table = markdown(*table_2_rows(found["rows"], "RMSE, mph"))
     return f"{table}\n\n*Mean ± standard deviation over 5 members and 20 masks: {hardware(found)}.*"
-
-
-def tuned() -> str:
-    """What preset `tuned` reaches, and how it was found."""
-    return markdown(*tuned_rows(result("table-1-search"), result("table-1-tuned")))
-
-
-def redrawn() -> str:
-    """What a solve costs when its masks are redrawn."""
-    found = result("redrawn-masks")
-    table = markdown(*redrawn_rows(found))
-    return f"{table}\n\n*Least and most of {len(found['solves'])} members, LINQS Cora.*"
-
-
-def stopping() -> str:
-    """When to stop, by halves of the validation nodes."""
-    found = result("early-stopping")
-    members = len(found["accuracy"][0]["members"])
-    table = markdown(*stopping_rows(found))
-    return f"{table}\n\n*Citeseer, {members} members, five halvings: {hardware(found)}.*"
-
-
-def depths() -> str:
-    """Deeper and longer."""
-    found = result("node-figures")
-    return f"{markdown(*depth_rows(found['runs']))}\n\n*{hardware(found)}.*"
 
 
 def ensemble() -> str:
@@ -332,8 +292,12 @@ TABLES = {
 def filled(text: str, tables: dict[str, Any]) -> str:
     """`text` with every table put between its markers."""
     for name, table in tables.items():
-        pattern = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
-        text = re.sub(pattern, lambda m, t=table: m[1] + t() + m[2], text, flags=re.DOTALL)
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, places = re.subn(
+            pattern, lambda m, t=table: f"{m[1]}{t()}\n{m[2]}", text, flags=re.DOTALL
+        )
+        if places != 1:
+            raise ValueError(f"The markers of table {name!r} must stand once, not {places} times.")
     return text
 
 

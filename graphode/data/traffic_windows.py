@@ -23,6 +23,17 @@ from torch import Tensor
 from graphode.data.traffic_series import TrafficSeries
 
 
+def check_observed(count: Float[Tensor, "*sensors"]) -> None:
+    """Refuse sensors of which nothing was seen in training: what is usual there is not known."""
+    silent = (count.reshape(-1) == 0).nonzero()[:, 0].tolist()
+    if silent:
+        raise ValueError(
+            "Every sensor must have an observed speed in the training rows that were kept, but "
+            f"{len(silent)} have none (numbers {', '.join(map(str, silent[:5]))}"
+            f"{' …' if len(silent) > 5 else ''}). Leave them out of the table, or keep more rows."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Standardizer:
     """z = (speed − mean) / std, with the statistics of the training data.
@@ -50,8 +61,7 @@ class Standardizer:
         )
         over = (0,) if per_sensor else (0, 1)
         count = weight.sum(over)
-        if not bool((count > 0).all()):
-            raise ValueError("Every sensor must have an observed speed in the training rows.")
+        check_observed(count)
         seen = torch.where(weight > 0, seen, 0.0)
         mean = seen.sum(over) / count
         std = (((seen - mean).square() * weight).sum(over) / count).sqrt()

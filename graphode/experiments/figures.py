@@ -199,8 +199,8 @@ def run(config: Figures, console: Console | None = None) -> Sequence[Path]:
         PICTURES[name](studio)
         made.append(studio.out / f"{name}.png")
         console.print(f"Picture: {made[-1]}", markup=False, soft_wrap=True)
-    numbers = [summary(folder) for folder in studio.made.values()]
-    (studio.out / "figures.json").write_text(json.dumps(numbers, indent=2) + "\n")
+    numbers = {"runs": [summary(folder) for folder in studio.made.values()]}
+    (studio.out / "figures.json").write_text(json.dumps(numbers, indent=1) + "\n")
     return made
 
 
@@ -215,4 +215,7 @@ def summary(folder: Path) -> dict[str, Any]:
         "accuracy": {name: 100 * accuracy[name] for name in ("mean", "std")},
         "evaluations": result["evaluations"]["evaluations"],
         "seconds": result["seconds"],
+        "device": result["device"],
+        "torch": result["versions"]["torch"],
+        "date": result["date"].split("T")[0],
     }

@@ -92,10 +92,15 @@ def _clearly(results: Results) -> Finding | None:
 
 def _paired_deviation(results: Results, rival: str, column: str) -> float:
     """Over the masks, which all models are tested on: of the margin of the members' means."""
-    ours, theirs = (
-        np.asarray(results[line, column]["test"]["rmse"]).mean(0) for line in ("GCDE-GRU", rival)
-    )
+    ours, theirs = (_by_mask(results[line, column]) for line in ("GCDE-GRU", rival))
     return float((theirs - ours).std())
+
+
+def _by_mask(result: dict[str, Any]) -> np.ndarray:
+    """RMSE on each mask, over the members that did not fail."""
+    config, failed = result["config"], result["failed_seeds"]
+    kept = [k for k in range(config["members"]) if config["seed"] + k not in failed]
+    return np.array(result["test"]["rmse"], dtype=float)[kept].mean(0)
 
 
 def _sparser(results: Results) -> Finding | None:
@@ -134,7 +139,10 @@ def _unseen(results: Results) -> Finding | None:
     ours, between, last = (
         found[name]["1"]["mean"] for name in ("forecast", "interpolated", "persistence")
     )
-    where = [f"RMSE {ours:.4f}, interpolated {between:.4f}, persistence {last:.4f}"]
+    where = [
+        f"RMSE {ours:.4f} (deviation over members {found['forecast']['1']['std']:.4f}), "
+        f"interpolated {between:.4f}, persistence {last:.4f}"
+    ]
     return ours <= between and ours < last, where
 
 

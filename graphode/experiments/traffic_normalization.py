@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.data import Standardizer, TrafficSeries
+from graphode.data.traffic_windows import check_observed
 
 Normalization = Literal["overall", "per_sensor", "usual"]
 SMOOTHED_HOURS = 1.5  # averages of a few days are noisy from one interval to the next
@@ -30,7 +31,7 @@ class Normalizer:
     """What is usual at each time of day, and how far speeds are from it.
 
     Args:
-        usual: `[slots, sensors]`, slots of equal length from midnight to midnight.
+        usual: `[slots, sensors]`, a slot for each interval of the day, or one for all.
         std: `[sensors]`
         steps_per_day: Intervals in a day.
     """
@@ -64,8 +65,8 @@ class Normalizer:
         return z * std + usual
 
     def _at(self, times: Tensor) -> Tensor:
-        share = times % self.steps_per_day / self.steps_per_day
-        return self.usual[(share * len(self.usual)).long()]
+        slot = (times % self.steps_per_day).long()
+        return self.usual[slot if len(self.usual) > 1 else torch.zeros_like(slot)]
 
     def to(self, device: torch.device | str) -> Normalizer:
         """The same on another device."""
@@ -77,14 +78,15 @@ def daily_averages(
 ) -> Float[Tensor, "slots sensors"]:
     """The mean of each sensor around each time of day, over the training rows that were kept.
 
-        usual(s) = Σ w(d) sum(s + d) / Σ w(d) count(s + d),    w(d) = max(0, 1 − 2 |d| / hours)
+        usual(s) = Σ w(d) sum(s + d) / Σ w(d) count(s + d),    w(d) = max(0, 1 − |d| / half)
 
-    Sums and counts of an interval are over the days, and the day is a circle. The weights fall to
+    Sums and counts of an interval are over the days, d is counted in intervals, half of `hours` is
+    `half` of them, at least one, and the day is a circle. The weights fall to
     0, so that what enters and leaves from one interval to the next hardly counts: where all had
     the same weight the means would jitter, and with them every forecast for a time whose own
     interval was never seen.
 
-    Times of day that were never seen have the sensor's mean over all times.
+    Times of day around which nothing was seen have the sensor's mean over all times.
 
     Args:
         hours: Length of the stretch around each interval that counts; 0 for the interval alone.
@@ -106,7 +108,8 @@ def daily_averages(
     total, count = torch.stack(
         [(1 - abs(d) / half) * sums.roll(d, 1) for d in range(-reach, reach + 1)]
     ).sum(0)
-    overall = speeds.sum(0) / there.sum(0).clamp(min=1)
+    check_observed(there.sum(0))
+    overall = speeds.sum(0) / there.sum(0)
     seen = count > 0
     usual = torch.where(seen, total / torch.where(seen, count, 1.0), overall)
     return usual.to(series.speeds.dtype)

@@ -129,7 +129,24 @@ def test_the_tuned_preset_is_what_the_search_found(dataset):
     best = search_table_1.Trials(RESULTS / "table-1-search.json", "diffusion").best(dataset)
     preset = NodeClassification.of(dataset=dataset, preset="tuned")
     expected = {**best["settings"], "epochs": best["epochs"], "patience": best["patience"]}
+    stopping = json.loads((RESULTS / "early-stopping.json").read_text())
+    if stopping["dataset"] == dataset:
+        expected["patience"] = max(stopping["accuracy"], key=lambda row: row["mean"])["patience"]
     assert {name: getattr(preset, name) for name in expected} == expected
+
+
+def test_another_length_of_training_begins_with_the_best_of_the_first(tmp_path):
+    trials = search_table_1.Trials(tmp_path / "search.json", "diffusion")
+    for number in range(5):
+        for length in (100, 200):
+            key = {"dataset": "cora", "epochs": length, "patience": 5, "settings": {"lr": number}}
+            row = trials.row(key)
+            row["seeds"] = [1, 2] if number < 4 else [1]
+            row["validation_accuracy"] = [number / 10] * len(row["seeds"])
+    length = {"epochs": 200, "patience": 5}
+    found = trials.best_of_other_lengths("cora", length)
+    assert found == [{"lr": 3}, {"lr": 2}, {"lr": 1}]
+    assert trials.best_of_other_lengths("pubmed", length) == []
 
 
 def test_the_objective_has_no_test_accuracy():

@@ -183,7 +183,7 @@ def test_every_picture_is_drawn_from_small_runs(tmp_path, small, no_data, withou
     assert [path.stem for path in made] == list(figures.PICTURES)
     for path in made:
         assert path.read_bytes().startswith(b"\x89PNG")
-    numbers = json.loads((tmp_path / "figures" / "figures.json").read_text())
+    numbers = json.loads((tmp_path / "figures" / "figures.json").read_text())["runs"]
     assert {each["run"] for each in numbers} == {
         path.name for path in (tmp_path / "runs").iterdir()
     }

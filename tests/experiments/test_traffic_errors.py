@@ -210,3 +210,23 @@ def test_what_is_usual_at_a_time_never_seen_lies_between_its_neighbours():
     between = (usual.roll(1, 0) + usual.roll(-1, 0)) / 2
     rise = (usual.roll(1, 0) - usual.roll(-1, 0)) / 2
     assert (usual - between).square().mean() < 0.1 * rise.square().mean()
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 3, 4, 5, 6, 15])
+def test_every_interval_of_a_day_has_a_usual_speed_of_its_own(minutes):
+    slots = 24 * 60 // minutes
+    usual = torch.arange(slots, dtype=torch.float64)[:, None]
+    found = Normalizer(usual, torch.ones(1), slots)
+    times = torch.arange(slots, dtype=torch.float64) + 3 * slots
+    assert found.restore(torch.zeros(slots, 1), times).equal(usual)
+
+
+@pytest.mark.parametrize("kind", ["per_sensor", "usual"])
+def test_a_sensor_that_training_never_saw_is_refused(kind):
+    series = simulated_traffic(3, 5)
+    observed = torch.ones_like(series.speeds, dtype=torch.bool)
+    observed[: series.split.train.stop, 1] = False
+    series = dataclasses.replace(series, observed=observed)
+    kept = keep_mask(series.num_steps, 0.5, 1)
+    with pytest.raises(ValueError, match=r"but 1 have none \(numbers 1\)\. Leave them out"):
+        Normalizer.fit(series, kept, kind)
