@@ -7,6 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from graphode import __version__
+
+HELP = ("-h", "--help")
 USAGE = """\
 usage: graphode COMMAND …
 
@@ -64,11 +67,25 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Read the command line and run what it names."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        _main(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells report it; a run has said how to go on
+
+
+def _main(arguments: list[str]) -> None:
     errors = Console(stderr=True)
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or arguments[0] in HELP:
         print(USAGE, end="")
         return
+    if arguments[0] == "--version":
+        print(f"graphode {__version__}")
+        return
+    if len(arguments) == 1 or arguments[1] in HELP:
+        group = [line for line in USAGE.splitlines() if line.startswith(f"  {arguments[0]} ")]
+        if group:
+            print(f"usage: graphode {arguments[0]} …", *group, sep="\n")
+            return
     commands = _commands()
     for name, (settings, action) in commands.items():
         if tuple(arguments[: len(name)]) == name:
@@ -84,8 +101,6 @@ def main(arguments: list[str] | None = None) -> None:
                         settings, prog=f"graphode {' '.join(name)}", args=rest, default=default
                     )
                 )
-            except KeyboardInterrupt:
-                sys.exit(130)  # as shells report it; the run has said how to go on
             except (ValueError, OSError) as error:
                 errors.print(f"[red]graphode:[/red] {escape(str(error))}", highlight=False)
                 sys.exit(2)

@@ -17,7 +17,7 @@ from graphode.experiments.particle_metrics import spread
 from graphode.experiments.particle_models import BASELINES, CHANNELS, FLAT, baseline, builder
 from graphode.experiments.particle_rollouts import Advance, errors, forecasts
 from graphode.experiments.particle_transfer import learned_force, transferred
-from graphode.experiments.progress import display
+from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.run_folder import RunFolder, settings_of
 from graphode.experiments.sitting import sit
@@ -112,7 +112,7 @@ def _trained(
         log_every=config.log_every,
         checkpoint_seconds=config.checkpoint_seconds,
     )
-    title = f"{config.model} of {config.n} particles, {config.members} members"
+    title = f"{config.model} of {config.n} particles, {counted(config.members, 'member')}"
     with display(console, title, config.epochs) as shown:
         return train(
             lambda seeds: Ensemble(build, seeds).to(device),
@@ -178,4 +178,5 @@ def line(result: dict[str, Any]) -> str:
         if K in (horizons[0], horizons[-1])
     ]
     name = result["config"]["model"] + (f" ({result['label']})" if result["label"] else "")
-    return f"{name}, {result['members']} members: {'; '.join(shown)}; {result['seconds']:.0f} s"
+    members = counted(result["members"], "member")
+    return f"{name}, {members}: {'; '.join(shown)}; {result['seconds']:.0f} s"

@@ -15,7 +15,7 @@ from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
-from graphode.experiments.progress import display
+from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
@@ -111,7 +111,7 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
         log_every=config.log_every,
         checkpoint_seconds=config.checkpoint_seconds,
     )
-    title = f"{config.model} on {config.dataset}, {config.members} members"
+    title = f"{config.model} on {config.dataset}, {counted(config.members, 'member')}"
     with display(console, title, config.epochs) as shown:
         outcome = train(
             lambda seeds: Ensemble(build, seeds).to(device),
@@ -195,10 +195,10 @@ def _line(result: dict[str, Any]) -> str:
     accuracy = metrics["test_accuracy"]
     words = [
         f"{name}: test accuracy {100 * accuracy['mean']:.2f} ± {100 * accuracy['std']:.2f} % "
-        f"over {result['members']} members",
+        f"over {counted(result['members'], 'member')}",
     ]
     if result["failed_seeds"]:
-        words.append(f"{len(result['failed_seeds'])} members failed and are left out")
+        words.append(f"{counted(len(result['failed_seeds']), 'member')} failed, left out")
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
     return ", ".join([*words, f"{result['seconds']:.0f} s"])

@@ -41,6 +41,11 @@ def display(console: Console, title: str, epochs: int) -> Display:
     return (LiveDisplay if console.is_terminal else PlainDisplay)(console, title, epochs)
 
 
+def counted(number: int, noun: str) -> str:
+    """In words: 1 member, 5 members."""
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def summary(row: dict[str, Any]) -> str:
     """Losses, accuracy and evaluations of an epoch in a few words."""
     words = [f"loss {row['train_loss']:.3f}, validation {row['validation_loss']:.3f}"]
@@ -98,7 +103,8 @@ class PlainDisplay:
         self.start = self.shown = epoch
         self.began = time.perf_counter()
         resumed = f", going on from epoch {epoch}" if epoch else ""
-        self._print(f"{_titled(self.title, chunk, chunks)}: {self.epochs} epochs{resumed}")
+        epochs = counted(self.epochs, "epoch")
+        self._print(f"{_titled(self.title, chunk, chunks)}: {epochs}{resumed}")
 
     def update(self, row: dict[str, Any]) -> None:
         """A line each time another tenth is done."""

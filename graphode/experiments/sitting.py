@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from graphode.experiments.run_folder import RunFolder
+from graphode.experiments.run_folder import CHECKPOINT, RunFolder
 
 Result = dict[str, Any]
 
@@ -34,14 +34,22 @@ def sit(
     try:
         result = make(config, folder, console)
     except KeyboardInterrupt:
-        say(
-            console,
-            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
-            f"--fresh starts anew.",
-        )
+        say(console, _how_to_go_on(folder))
         raise
     say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
     return result
+
+
+def _how_to_go_on(folder: RunFolder) -> str:
+    if (folder.path / CHECKPOINT).exists():
+        return (
+            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
+            "--fresh starts anew."
+        )
+    return (
+        f"Stopped before the first checkpoint: the same command starts anew in {folder.path}. "
+        "--checkpoint-seconds says how often there is one."
+    )
 
 
 def say(console: Console, text: str) -> None:

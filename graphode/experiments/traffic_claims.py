@@ -109,7 +109,8 @@ def _sparser(results: Results) -> Finding | None:
         return None
     margins = [_margin(results, column) for column in columns]
     where = [f"{100 * m:.1f} % at {column}" for m, column in zip(margins, columns, strict=True)]
-    return all(a > b for a, b in itertools.pairwise(margins)), where
+    grows = all(a > b for a, b in itertools.pairwise(margins))
+    return margins[0] > 0 and grows, where
 
 
 def _longer(results: Results) -> Finding | None:

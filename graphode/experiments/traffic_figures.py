@@ -44,7 +44,9 @@ def _columns(folders: Folders) -> list[str]:
 
 
 def _lines(folders: Folders, column: str) -> dict[str, Path]:
-    return {line: folders[line, column] for line in COMPARED if (line, column) in folders}
+    """In the order of drawing: ours last, over the others."""
+    order = reversed(COMPARED)
+    return {line: folders[line, column] for line in order if (line, column) in folders}
 
 
 def gap_histograms(folders: Folders, path: Path) -> bool:
@@ -157,8 +159,8 @@ def by_gap(folders: Folders, path: Path) -> bool:
             margin = 100 * (1 - ours[0][gaps] / theirs[0][gaps])
             panels[1].bar(gaps, margin, color=COMPARED["GCDE-GRU"])
             panels[1].axhline(0, color="0.4", lw=0.8)
-            panels[1].set_title("GCDE-GRU over GCGRU")
-            panels[1].set_ylabel("lower RMSE, %")
+            panels[1].set_title("RMSE of GCDE-GRU against GCGRU's")
+            panels[1].set_ylabel("lower by, %")
         for axes in panels:
             axes.set_xlabel("gap to the forecast, 5-minute intervals")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -173,8 +175,11 @@ def by_time(folders: Folders, path: Path) -> bool:
         return False
     with picture(path, len(columns), 3.8, 2.8) as panels:
         for axes, column in zip(panels, columns, strict=True):
+            top = 0.0
             for line, folder in _lines(folders, column).items():
                 mean, std, _ = rmse_by(folder, "day")
+                # The average is far above the others in rush hours, and may leave the picture.
+                top = max(top, 0 if line == "Historical average" else np.nanmax(mean))
                 hours = (np.arange(len(mean)) + 0.5) * 24 / len(mean)
                 axes.plot(hours, mean, label=line, color=COMPARED[line])
                 axes.fill_between(
@@ -183,7 +188,7 @@ def by_time(folders: Folders, path: Path) -> bool:
             axes.set_title(f"keep {column}")
             axes.set_xlabel("time of day, hours")
             axes.set_xticks(range(0, 25, 6))
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.3 * top or None)
         panels[0].set_ylabel("test RMSE, mph")
         _legend_below(panels[0])
     return True

@@ -85,15 +85,26 @@ def test_fresh_runs_again(tmp_path, without_type_checks):
     assert first["metrics"] != second["metrics"]
 
 
-def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, without_type_checks):
+@pytest.mark.parametrize(
+    ("has_checkpoint", "words"),
+    [
+        (True, "the same command goes on from its last checkpoint"),
+        (False, "Stopped before the first checkpoint: the same command starts anew"),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(
+    has_checkpoint, words, tmp_path, monkeypatch, without_type_checks
+):
     def stop(*args, **kwargs):
+        if has_checkpoint:
+            (tmp_path / "checkpoint.safetensors").touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(node_run, "train", stop)
     console = plain()
     with pytest.raises(KeyboardInterrupt):
         run(NodeClassification.of("gcn_star", **SMALL, out=tmp_path), console)
-    assert "the same command goes on from its last checkpoint" in text(console)
+    assert words in text(console)
 
 
 def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from graphode.experiments.progress import LiveDisplay, PlainDisplay, display
+from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display
 
 ROW = {
     "members": 3,
@@ -59,3 +59,7 @@ def test_chunks_are_numbered():
         shown.begin(1, 4, 0)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "model, part 2 of 4: 10 epochs\n"
+
+
+def test_one_of_a_kind_is_no_plural():
+    assert [counted(n, "member") for n in (0, 1, 2)] == ["0 members", "1 member", "2 members"]

@@ -213,6 +213,14 @@ def test_claims_that_fail_say_where(tmp_path):
         assert any(where in text for text in claim["where"]), claim
 
 
+def test_a_loss_that_shrinks_with_sparser_data_is_no_margin_that_grows(tmp_path):
+    results = table_of(tmp_path, [1.1] * 5, [1.0] * 5)
+    results["GCDE-GRU", "50 %"]["metrics"]["rmse"]["mean"] *= 1.1
+    claim = next(c for c in claims(results) if "gets sparser" in c["claim"])
+    assert claim["where"][0].startswith("-10.0 %")
+    assert not claim["holds"]
+
+
 def test_what_is_not_there_is_not_claimed():
     assert claims({}) == []
 
