@@ -2,11 +2,12 @@
 
 A list has three columns, from, to and length (PEMS08, METR-LA); pairs it does not name are
 infinitely far, unless `shortest_paths` walks along its roads. A matrix has a row and a column for
-each sensor (PeMSD7).
+each sensor (PeMSD7), in the order of the speeds. Where the sensors have names, a list may name them
+by these, and a matrix may have them as its first line, and first column, in any order.
 """
 
-import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,13 +19,14 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
-from graphode.data.speed_tables import is_number, read_numbers
+from graphode.data.csv_tables import first_line, is_number, read_csv, read_numbers
 from graphode.graphs import Graph, gaussian_graph, percentile_graph
 
 # STGCN (Yu et al., 2018) keeps exp(−(d / 10 km)² / 0.1) where it is at least 0.5.
 STGCN_BANDWIDTH = 10_000 * math.sqrt(0.1)
 STGCN_THRESHOLD = 0.5
 PAPER_PERCENTILE = 40
+DIRECTED = "give --directed (in Python `directed=True`)"
 
 
 def traffic_graph(
@@ -33,6 +35,7 @@ def traffic_graph(
     percentile: float | int = PAPER_PERCENTILE,
     bandwidth: float | int | None = None,
     threshold: float | int = STGCN_THRESHOLD,
+    directed: bool = False,
 ) -> Graph:
     """The graph of the sensors, not normalised, without self-loops.
 
@@ -42,33 +45,45 @@ def traffic_graph(
             "gaussian", STGCN's: weights exp(−d² / bandwidth²) where they reach the threshold.
         bandwidth: By default the standard deviation of the distances; `STGCN_BANDWIDTH` for
             PeMSD7(M), in metres.
+        directed: Whether the way back may have another length.
     """
     if rule == "percentile":
-        return percentile_graph(distances, percentile)
+        return percentile_graph(distances, percentile, directed)
     if rule == "gaussian":
-        return gaussian_graph(distances, bandwidth, threshold)
+        return gaussian_graph(distances, bandwidth, threshold, directed)
     raise ValueError(f"Unknown rule {rule!r}. Choose one of: gaussian, percentile.")
 
 
 def read_distances(
-    path: Path | str, num_sensors: int | None = None, directed: bool = False
+    path: Path | str,
+    num_sensors: int | None = None,
+    directed: bool = False,
+    sensor_names: Sequence[str] | None = None,
 ) -> Float[Tensor, "sensors sensors"]:
-    """Distances from a CSV: a list of three columns with a line of names, or a matrix without.
+    """Distances from a CSV: a list of three columns with a line of names, or a matrix.
 
     Args:
         num_sensors: How many there must be; from the file by default.
         directed: Whether the way back may have another length; otherwise such a file is refused.
+        sensor_names: Of the sensors, in their order; `TrafficSeries.sensor_names`. Where all ends
+            of the roads of a list are among them they are names, else numbers from 0.
     """
     path = Path(path)
     content = path.read_bytes()
-    head = content.split(b"\n", 1)[0].decode("utf-8", "replace").split(",")
-    if not all(is_number(cell) for cell in head):
-        return distances_from_list(content, path.name, num_sensors, directed)
-    return distances_from_matrix(content, path.name, num_sensors, directed)
+    head = [cell.strip().strip('"') for cell in first_line(content).split(",")]
+    if sensor_names is not None and set(sensor_names) in (set(head), set(head[1:])):
+        return _distances_from_named_matrix(content, path.name, sensor_names, directed)
+    if all(is_number(cell) for cell in head):
+        return distances_from_matrix(content, path.name, num_sensors, directed, sensor_names)
+    return distances_from_list(content, path.name, num_sensors, directed, sensor_names)
 
 
 def distances_from_matrix(
-    content: bytes, name: str, num_sensors: int | None = None, directed: bool = False
+    content: bytes,
+    name: str,
+    num_sensors: int | None = None,
+    directed: bool = False,
+    sensor_names: Sequence[str] | None = None,
 ) -> Float[Tensor, "sensors sensors"]:
     """A CSV of numbers, a row and a column for each sensor."""
     matrix = read_numbers(content, name)
@@ -80,32 +95,55 @@ def distances_from_matrix(
             f"{rows} × {columns}. Give a row and a column for each sensor."
         )
     if np.isnan(matrix).any():
-        i, j = np.argwhere(np.isnan(matrix))[0]
+        i, j = np.argwhere(np.isnan(matrix))[0].tolist()
         raise ValueError(
-            f"{name} must hold distances, but that from {i} to {j} is empty or NaN. Write `inf` "
-            "where there is no way."
+            f"{name} must hold distances, but that from {_pair(i, j, sensor_names)} is empty or "
+            "NaN. Write `inf` where there is no way."
         )
-    return _checked(matrix, name, directed)
+    return _checked(matrix, name, directed, sensor_names)
+
+
+def _distances_from_named_matrix(
+    content: bytes, name: str, sensor_names: Sequence[str], directed: bool
+) -> Float[Tensor, "sensors sensors"]:
+    """A matrix whose first line is the sensors' names; perhaps its first column, too."""
+    table = read_csv(content, name, header=None, dtype=str)
+    columns = [str(cell).strip() for cell in table.iloc[0]]
+    rows, cells = columns, table.iloc[1:]
+    if len(columns) == len(sensor_names) + 1:
+        columns = columns[1:]
+        rows, cells = [str(cell).strip() for cell in cells.iloc[:, 0]], cells.iloc[:, 1:]
+    if sorted(rows) != sorted(sensor_names) or len(rows) != len(cells):
+        raise ValueError(
+            f"{name} must have a row for each of the {len(sensor_names)} sensors that its first "
+            f"line names, but has {len(cells)}{_strangers(rows, sensor_names)}."
+        )
+    found = pd.DataFrame(cells.to_numpy(), rows, columns).loc[[*sensor_names], [*sensor_names]]
+    bare = found.to_csv(header=False, index=False).encode()
+    return distances_from_matrix(bare, name, len(sensor_names), directed, sensor_names)
 
 
 def distances_from_list(
-    content: bytes, name: str, num_sensors: int | None = None, directed: bool = False
+    content: bytes,
+    name: str,
+    num_sensors: int | None = None,
+    directed: bool = False,
+    sensor_names: Sequence[str] | None = None,
 ) -> Float[Tensor, "sensors sensors"]:
-    """A CSV with a line of names and three columns: from, to (numbers from 0), length."""
-    table = pd.read_csv(io.BytesIO(content))
+    """A CSV with a line of names and three columns: from, to (numbers from 0, or names), length."""
+    table = read_csv(content, name)
     if table.shape[1] != 3:
         raise ValueError(
-            f"{name} must have three columns, from, to and length, but has "
+            f"{name} must have three columns, from, to and length, or be a matrix of numbers "
+            "without names, or with those of the speeds, but its first line is "
             f"{', '.join(map(str, table.columns))}."
         )
-    if table.isna().any(axis=None) or not all(
-        pd.api.types.is_integer_dtype(table[column]) for column in table.columns[:2]
-    ):
-        raise ValueError(
-            f"{name} must hold numbers of sensors, from 0, in its first two columns, and no empty "
-            "cell. Replace identifiers by the number of their column in the table of speeds."
-        )
-    start, end = (table[column].to_numpy() for column in table.columns[:2])
+    if not len(table) or table.isna().any(axis=None):
+        raise ValueError(f"{name} must name at least one road, and have no empty cell.")
+    if not pd.api.types.is_numeric_dtype(table.iloc[:, 2]):
+        held = next(cell for cell in table.iloc[:, 2] if not is_number(cell))
+        raise ValueError(f"{name} must hold lengths in its third column, but holds {held!r}.")
+    start, end = _ends_of_roads(table, name, sensor_names)
     length = table.iloc[:, 2].to_numpy(dtype=np.float64)
     size = int(max(start.max(), end.max())) + 1 if num_sensors is None else num_sensors
     if min(start.min(), end.min()) < 0 or max(start.max(), end.max()) >= size:
@@ -116,16 +154,47 @@ def distances_from_list(
         )
     matrix = np.full((size, size), np.inf)
     np.fill_diagonal(matrix, 0.0)
-    for i, j, cost in zip(start, end, length, strict=True):
+    for i, j, cost in zip(start.tolist(), end.tolist(), length, strict=True):
         for a, b in [(i, j)] if directed else [(i, j), (j, i)]:
             if np.isfinite(matrix[a, b]) and matrix[a, b] != cost and a != b:
                 raise ValueError(
-                    f"{name} must give a pair of sensors one length, but gives {a} to {b} "
-                    f"{matrix[a, b]:g} and {cost:g}. Keep one"
-                    f"{'' if directed else ', or give `directed=True` if ways back differ'}."
+                    f"{name} must give a pair of sensors one length, but gives "
+                    f"{_pair(a, b, sensor_names)} {matrix[a, b]:g} and {cost:g}. Keep one"
+                    f"{'' if directed else f', or, if ways back differ, {DIRECTED}'}."
                 )
             matrix[a, b] = cost
-    return _checked(matrix, name, directed)
+    return _checked(matrix, name, directed, sensor_names)
+
+
+def _ends_of_roads(
+    table: pd.DataFrame, name: str, sensor_names: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """From and to, as numbers of sensors."""
+    ends = table.iloc[:, :2]
+    spelled = ends.astype(str).apply(lambda column: column.str.strip())
+    if sensor_names is not None and spelled.isin([*sensor_names]).all(axis=None):
+        number = {sensor: k for k, sensor in enumerate(sensor_names)}
+        start, end = (spelled.iloc[:, k].map(number).to_numpy() for k in (0, 1))
+    elif all(pd.api.types.is_integer_dtype(kind) for kind in ends.dtypes):
+        start, end = (ends.iloc[:, k].to_numpy() for k in (0, 1))
+    else:
+        cells = spelled.to_numpy().ravel().tolist()
+        raise ValueError(
+            f"{name} must name sensors in its first two columns as the first line of the speeds "
+            f"does, or by their numbers, from 0{_strangers(cells, sensor_names or ())}. A matrix "
+            "of numbers alone, in the order of the speeds, would do too."
+        )
+    return start, end
+
+
+def _strangers(found: Sequence[str], sensor_names: Sequence[str]) -> str:
+    """The first of the names that is no sensor's, in words."""
+    known = set(sensor_names)
+    stranger = next((cell for cell in found if cell not in known), None)
+    if stranger is None:
+        return ""
+    listed = ", ".join(sensor_names[:3]) + (", …" if len(sensor_names) > 3 else "")
+    return f"; {stranger!r} is none of them" + (f" ({listed})" if listed else "")
 
 
 def shortest_paths(
@@ -139,17 +208,24 @@ def shortest_paths(
     return torch.from_numpy(shortest_path(roads)).to(distances)
 
 
-def _checked(matrix: np.ndarray, name: str, directed: bool) -> Tensor:
+def _checked(
+    matrix: np.ndarray, name: str, directed: bool, sensor_names: Sequence[str] | None
+) -> Tensor:
     if (matrix < 0).any():
-        i, j = np.argwhere(matrix < 0)[0]
+        i, j = np.argwhere(matrix < 0)[0].tolist()
         raise ValueError(
-            f"{name} must hold distances of 0 or more, but that from {i} to {j} is "
-            f"{matrix[i, j]:g}."
+            f"{name} must hold distances of 0 or more, but that from "
+            f"{_pair(i, j, sensor_names)} is {matrix[i, j]:g}."
         )
     if not directed and not np.array_equal(matrix, matrix.T):
-        i, j = np.argwhere(matrix != matrix.T)[0]
+        i, j = np.argwhere(matrix != matrix.T)[0].tolist()
         raise ValueError(
-            f"{name} must be symmetric, but from {i} to {j} the distance is {matrix[i, j]:g} and "
-            f"back it is {matrix[j, i]:g}. Give `directed=True` if that is meant."
+            f"{name} must be symmetric, but from {_pair(i, j, sensor_names)} the distance is "
+            f"{matrix[i, j]:g} and back it is {matrix[j, i]:g}. If that is meant, {DIRECTED}."
         )
     return torch.from_numpy(matrix).to(torch.get_default_dtype())
+
+
+def _pair(i: int, j: int, sensor_names: Sequence[str] | None) -> str:
+    """Two sensors, by their names where they have some."""
+    return f"{i} to {j}" if sensor_names is None else f"{sensor_names[i]!r} to {sensor_names[j]!r}"

@@ -1,12 +1,12 @@
 """Tables of speeds, time × sensors, from CSV, npz and parquet files.
 
-A CSV may have a line of names at its head and a column of dates or times at its left, or be numbers
-alone, as PeMSD7(M) is. An npz holds one array, or the one named by `key`, of shape
-`[time, sensors]` or `[time, sensors, channels]`, of which `channel` is taken, as in the published
-PEMS08.npz (channel 2).
+A CSV may have a line of names at its head and a column of times at its left (`time_columns` says
+when it is one), or be numbers alone, as PeMSD7(M) is. An npz holds one array, or the one named by
+`key`, of shape `[time, sensors]` or `[time, sensors, channels]`, of which `channel` is taken, as in
+the published PEMS08.npz (channel 2).
 """
 
-import io
+import dataclasses
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +15,41 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from graphode.data.csv_tables import is_number, read_csv
+from graphode.data.store import file_sha256
+from graphode.data.time_columns import (
+    MINUTES_PER_DAY,
+    check_interval,
+    check_order,
+    find_times,
+    is_date,
+    is_time_name,
+    shown,
+    usual_minutes,
+)
 from graphode.data.traffic_series import TrafficSeries, regular_times, split_by_fractions
 
-MINUTES_PER_DAY = 1440
+
+@dataclasses.dataclass(frozen=True)
+class SpeedTable:
+    """A table as it stands in its file.
+
+    Args:
+        values: `[time, sensors]`, NaN where a cell is empty.
+        times: Of the rows, if the file has them.
+        names: Of the columns, if the file has them.
+    """
+
+    values: np.ndarray
+    times: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
+
+    def place(self, row: int, column: int) -> str:
+        """A cell, in words."""
+        sensor = f"{column}" if self.names is None else f"{self.names[column]!r}"
+        # Of a CSV, where lines are counted from 1 and names are the first.
+        line = f"line {row + 1 + (self.names is not None)}"
+        return f"sensor {sensor} at {line if self.times is None else shown(self.times[row])}"
 
 
 def read_speeds(
@@ -41,29 +73,35 @@ def read_speeds(
         missing: What to do with empty cells and NaN: refuse them, or leave them out of
             `observed`.
         duplicates: What to do with rows of one time: refuse them, or take their mean.
-        interval_minutes: The unit of time; by default the most common distance between rows, or
-            5 minutes where the table has no times.
+        interval_minutes: The unit of time, which divides a day; by default the median distance
+            between rows, rounded to a usual interval (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 minutes
+            …) within 10 %, or 5 minutes where the table has no times.
     """
     path = Path(path)
-    minutes = 5.0 if interval_minutes is None else interval_minutes
     if path.suffix == ".npz":
-        values, dates = _array(path, key, channel), None
+        table = SpeedTable(_array(path, key, channel))
     elif path.suffix in (".csv", ".parquet"):
-        values, dates = _columns(path)
+        table = _columns(path)
     else:
         raise ValueError(
             f"{path.name} must be one of .csv, .npz and .parquet, by its ending, but ends in "
             f"{path.suffix!r}."
         )
-    times = regular_times(len(values))
-    if dates is not None:
-        if duplicates == "mean":
-            values, dates = _merged(values, dates)
-        if interval_minutes is None:
-            minutes = _usual_minutes(dates)
-        midnight = dates[0].astype("datetime64[D]")
-        times = torch.from_numpy((dates - midnight) / np.timedelta64(1, "m") / minutes)
-    speeds = torch.from_numpy(values * scale).to(torch.get_default_dtype())
+    if table.times is not None and duplicates == "mean":
+        values, merged = _merged(table.values, table.times)
+        table = dataclasses.replace(table, values=values, times=merged)
+    if missing == "refuse":
+        _refuse_empty(table, path.name)
+    minutes = interval_minutes
+    if minutes is None:
+        minutes = 5.0 if table.times is None else usual_minutes(table.times)
+    check_interval(minutes, path.name)
+    times = regular_times(len(table.values))
+    if table.times is not None:
+        check_order(table.times, path.name)
+        midnight = table.times[0].astype("datetime64[D]")
+        times = torch.from_numpy((table.times - midnight) / np.timedelta64(1, "m") / minutes)
+    speeds = torch.from_numpy(table.values * scale).to(torch.get_default_dtype())
     return TrafficSeries(
         name=path.stem,
         speeds=speeds,
@@ -72,28 +110,20 @@ def read_speeds(
         distances=distances,
         observed=None if missing == "refuse" else torch.isfinite(speeds),
         steps_per_day=round(MINUTES_PER_DAY / minutes),
+        sensor_names=table.names,
+        checksums={path.name: file_sha256(path)},
     )
 
 
-def read_numbers(content: bytes, name: str) -> np.ndarray:
-    """A CSV of numbers alone, no names, no dates."""
-    table = pd.read_csv(io.BytesIO(content), header=None)
-    for column in table.columns:
-        if not pd.api.types.is_numeric_dtype(table[column]):
-            raise ValueError(
-                f"{name} must hold numbers only, but column {column} holds "
-                f"{table[column].tolist()[0]!r}."
-            )
-    return table.to_numpy(dtype=np.float64)
-
-
-def is_number(cell: object) -> bool:
-    """Whether a cell is a number, or empty."""
-    try:
-        float(str(cell).strip() or "nan")
-    except ValueError:
-        return False
-    return True
+def _refuse_empty(table: SpeedTable, file: str) -> None:
+    wrong = ~np.isfinite(table.values)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"{file} must hold a speed in every cell, but {table.place(row, column)} has none; "
+            f"{int(wrong.sum())} of {wrong.size} cells are so. Fill them, or leave them out of "
+            'training and test with --missing mask (in Python `missing="mask"`).'
+        )
 
 
 def _array(path: Path, key: str | None, channel: int) -> np.ndarray:
@@ -117,41 +147,47 @@ def _array(path: Path, key: str | None, channel: int) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def _columns(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """The numbers, and the dates of the first column if it holds dates."""
-    table = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
-    first = table.iloc[:, 0]
-    dates = None
-    if not pd.api.types.is_numeric_dtype(first):
-        dates = _dates(first)
-        if np.isnat(dates).any():
-            row = int(np.isnat(dates).argmax())
+def _columns(path: Path) -> SpeedTable:
+    table, named = _read_csv(path) if path.suffix == ".csv" else (_read_parquet(path), True)
+    right = table.iloc[:, 1:]
+    for name in right.columns:
+        if is_time_name(name):
             raise ValueError(
-                f"The first column of {path.name} must hold dates, or numbers, but in row {row} "
-                f"it holds {first.iloc[row]!r}."
+                f"The time of {path.name} must be one column, the first, but {name!r} comes after "
+                f"{table.columns[0]!r}. Put it first, date and time in one cell: 2024-05-06 00:05."
             )
-        table = table.iloc[:, 1:]
+    times = find_times(
+        table.iloc[:, 0], right.select_dtypes("number").to_numpy(dtype=np.float64), path.name
+    )
+    if times is not None:
+        table = right
+    if not table.size:
+        raise ValueError(f"{path.name} must hold speeds, a column for each sensor, but has none.")
     for name in table.columns:
         if not pd.api.types.is_numeric_dtype(table[name]):
             cells = table[name].tolist()
-            row = next(row for row, cell in enumerate(cells) if not is_number(cell))
+            row = next((k for k, cell in enumerate(cells) if not is_number(cell)), 0)
+            when = f"line {row + 1 + named}" if times is None else f"the row of {shown(times[row])}"
             raise ValueError(
-                f"Column {name!r} of {path.name} must hold numbers, but in row {row} it holds "
+                f"Column {name!r} of {path.name} must hold numbers, but in {when} it holds "
                 f"{cells[row]!r}."
             )
-    return table.to_numpy(dtype=np.float64), dates
+    names = tuple(str(name).strip() for name in table.columns) if named else None
+    return SpeedTable(table.to_numpy(dtype=np.float64), times, names)
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    top = pd.read_csv(path, header=None, nrows=2, dtype=str)
+def _read_csv(path: Path) -> tuple[pd.DataFrame, bool]:
+    """The table, and whether its first line is names."""
+    content = path.read_bytes()
+    top = read_csv(content, path.name, header=None, nrows=2, dtype=str)
     corner, *others = top.iloc[0].tolist()
     named = not all(is_number(cell) for cell in others)
     # Sensors may be named by numbers; then the corner tells, or what stands under it.
     if not named and not is_number(corner):
-        named = bool(np.isnat(_dates(top.iloc[:1, 0]))[0])
+        named = not is_date(corner)
     elif not named and pd.isna(corner) and len(top) > 1:
         named = not is_number(top.iloc[1, 0])
-    return pd.read_csv(path, header=0 if named else None)
+    return read_csv(content, path.name, header=0 if named else None), named
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -165,12 +201,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
 
 
-def _dates(column: pd.Series) -> np.ndarray:
-    """The cells as dates, "not a time" where they are none."""
-    found = pd.to_datetime(column, format="mixed", errors="coerce")
-    return np.asarray(found, dtype="datetime64[ns]")
-
-
 def _merged(values: np.ndarray, dates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean of the rows of one time, NaN left out, in the place of the first of them."""
     distinct, first, place = np.unique(dates, return_index=True, return_inverse=True)
@@ -181,12 +211,3 @@ def _merged(values: np.ndarray, dates: np.ndarray) -> tuple[np.ndarray, np.ndarr
     means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     order = first.argsort()
     return means[order], distinct[order]
-
-
-def _usual_minutes(dates: np.ndarray) -> float:
-    """The most common distance between rows."""
-    between, count = np.unique(np.diff(dates), return_counts=True)
-    later = between > np.timedelta64(0, "ns")
-    if not later.any():
-        return 5.0
-    return float(between[later][count[later].argmax()] / np.timedelta64(1, "m"))

@@ -35,6 +35,12 @@ def cache_folder() -> Path:
 
 def places(root: Path | str | None = None) -> dict[str, Path]:
     """The folders that are searched, in their order, by name."""
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise NotADirectoryError(
+            f"There is no folder {root} to look for data in. Name one that is there with "
+            f"--data-root (in Python `root`), or none: {DATA_VARIABLE} and {cache_folder()} are "
+            "searched anyway."
+        )
     found = {} if root is None else {"root": Path(root).expanduser()}
     if os.environ.get(DATA_VARIABLE):
         found[DATA_VARIABLE] = Path(os.environ[DATA_VARIABLE]).expanduser()
@@ -52,6 +58,11 @@ def find_file(
             if path.is_file():
                 return place, path
     return None
+
+
+def file_sha256(path: Path | str) -> str:
+    """Of the bytes of a file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def difference(content: bytes, file: DataFile) -> str:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from graphode.data.catalogue import find_source
+from graphode.data.csv_tables import read_numbers
 from graphode.data.distance_tables import distances_from_list, distances_from_matrix
-from graphode.data.speed_tables import read_numbers
 from graphode.data.store import DamagedFileError, MissingFileError, places, read_file
 from graphode.data.traffic_series import (
     STEPS_PER_DAY,

@@ -66,7 +66,8 @@ class TrafficSeries:
         steps_per_day: Intervals in a day.
         stretches: A number for each row; no window has rows of different numbers. None: one
             stretch. PeMSD7(M) lacks weekends, so that each of its weeks is a stretch.
-        checksums: sha256 of every file that was read and compared, by name.
+        sensor_names: Of the columns, where they have names.
+        checksums: sha256 of every file that was read, by name.
 
     Shapes:
         speeds, observed: `[time, sensors]`; times, stretches: `[time]`.
@@ -80,6 +81,7 @@ class TrafficSeries:
     observed: Bool[Tensor, "time sensors"] | None = None
     steps_per_day: int = STEPS_PER_DAY
     stretches: Tensor | None = None
+    sensor_names: Sequence[str] | None = None
     checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -145,8 +145,11 @@ class RunFolder:
                     f"is. Name another folder with --out, or start anew with --fresh."
                 )
             return
-        held, asked = read_json(path), settings_of(self.config)
-        free = {f.name for f in dataclasses.fields(self.config) if not _is_identity(f)}
+        fields = dataclasses.fields(self.config)
+        # A setting that is younger than the folder had there what is now its default.
+        young = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+        held, asked = {**_plain(young), **read_json(path)}, settings_of(self.config)
+        free = {f.name for f in fields if not _is_identity(f)}
         names = [n for n in {**held, **asked} if n not in free and held.get(n) != asked.get(n)]
         if names:
             differences = "; ".join(
@@ -160,7 +163,7 @@ class RunFolder:
 
 def settings_of(config: Any) -> dict[str, Any]:
     """A dataclass as JSON holds it."""
-    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    return _plain(dataclasses.asdict(config))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -177,6 +180,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a run folder's metrics, first to last."""
     with open(Path(path) / METRICS) as file:
         return [json.loads(line) for line in file]
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(settings, default=str))
 
 
 def _is_identity(field: dataclasses.Field[Any]) -> bool:

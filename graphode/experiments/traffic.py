@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import tyro
 
+from graphode.data.store import file_sha256
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.experiments.traffic_normalization import Normalization
 from graphode.experiments.traffic_presets import Model, Preset, Schedule, settings
@@ -68,6 +70,13 @@ class TrafficForecast:
         speeds: Table of speeds of --dataset file: CSV, npz or parquet, time × sensors.
         distances: Its distances: CSV, a list (from, to, length) or a matrix.
         missing: What to do with empty cells of that table: refuse or mask.
+        duplicates: What to do with its rows of one time: refuse or mean.
+        interval_minutes: The unit of its time; by default the median distance between rows, made
+            a usual one.
+        directed: Whether its distances may be longer one way than back.
+        speeds_sha256: Of the bytes of these files, found when the run starts: a folder holds the
+            run of one recording.
+        distances_sha256: Likewise.
         deterministic: Use deterministic kernels only.
         device: auto, cpu, cuda, cuda:1 …
         chunk: Members trained at once; None for as many as fit.
@@ -114,6 +123,11 @@ class TrafficForecast:
     speeds: Path | None = None
     distances: Path | None = None
     missing: Literal["refuse", "mask"] = "refuse"
+    duplicates: Literal["refuse", "mean"] = "refuse"
+    interval_minutes: float | None = None
+    directed: bool = False
+    speeds_sha256: tyro.conf.Suppress[str | None] = None
+    distances_sha256: tyro.conf.Suppress[str | None] = None
 
     deterministic: bool = False
     device: str = "auto"
@@ -186,9 +200,21 @@ class TrafficForecast:
         return 1 if self.keep == 1 else self.masks
 
     def resolved(self) -> "TrafficForecast":
-        """With a device and a folder."""
+        """With a device, a folder, and the checksums of one's own files."""
         auto = "cuda" if torch.cuda.is_available() else "cpu"
         name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
         device = auto if self.device == "auto" else self.device
-        return dataclasses.replace(self, device=device, out=self.out or RUNS / name)
+        found = dataclasses.replace(self, device=device, out=self.out or RUNS / name)
+        if self.dataset != "file":
+            return found
+        assert self.speeds is not None
+        assert self.distances is not None
+        for path in (self.speeds, self.distances):
+            if not path.is_file():
+                raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
+        return dataclasses.replace(
+            found,
+            speeds_sha256=file_sha256(self.speeds),
+            distances_sha256=file_sha256(self.distances),
+        )

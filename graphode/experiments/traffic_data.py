@@ -22,12 +22,14 @@ from graphode.data import (
     traffic_graph,
     traffic_windows,
 )
+from graphode.data.store import file_sha256
 from graphode.experiments.traffic import FIRST_TEST_MASK, TrafficForecast
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.graphs import Graph
 
 STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
 STEPS = 5
+MINUTES_PER_DAY = 1440
 # Ahead of the last sample, in intervals: training knew the even ones only.
 UNSEEN_HORIZONS = (1, 2, 3, 4, 5, 6)
 
@@ -39,12 +41,18 @@ def load_series(config: TrafficForecast) -> TrafficSeries:
     if config.dataset == "file":
         assert config.speeds is not None
         assert config.distances is not None
-        for path in (config.speeds, config.distances):
-            if not path.is_file():
-                raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
-        series = read_speeds(config.speeds, missing=config.missing)
-        between = read_distances(config.distances, series.num_sensors)
-        return dataclasses.replace(series, distances=between)
+        series = read_speeds(
+            config.speeds,
+            missing=config.missing,
+            duplicates=config.duplicates,
+            interval_minutes=config.interval_minutes,
+        )
+        between = read_distances(
+            config.distances, series.num_sensors, config.directed, series.sensor_names
+        )
+        files = (config.speeds, config.distances)
+        checksums = {str(path): file_sha256(path) for path in files}
+        return dataclasses.replace(series, distances=between, checksums=checksums)
     return load_traffic(config.dataset, config.data_root)
 
 
@@ -57,7 +65,28 @@ def graph_of(series: TrafficSeries, config: TrafficForecast) -> Graph:
         )
     bandwidth = STGCN_BANDWIDTH if config.dataset == "pemsd7m" else None
     between = shortest_paths(series.distances)
-    return traffic_graph(between, config.graph, config.percentile, bandwidth)
+    return traffic_graph(
+        between, config.graph, config.percentile, bandwidth, directed=config.directed
+    )
+
+
+def described(series: TrafficSeries, graph: Graph) -> str:
+    """What was read, in a line, for its owner to compare with what was meant."""
+    minutes = MINUTES_PER_DAY / series.steps_per_day
+    days = (series.times[-1] - series.times[0] + 1).item() / series.steps_per_day
+    words = (
+        f"{series.num_steps} rows of {series.num_sensors} sensors, every {minutes:g} minutes, "
+        f"{days:.1f} days; {graph.num_edges} edges"
+    )
+    touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    touched[graph.edge_index.flatten().cpu()] = True
+    alone = int((~touched).sum())
+    if not alone:
+        return words
+    return (
+        f"{words}; warning: {alone} sensors have no edge, --graph percentile with a higher "
+        "--percentile adds some"
+    )
 
 
 def training_mask(series: TrafficSeries, config: TrafficForecast, seed: int) -> Tensor:

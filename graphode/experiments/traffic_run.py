@@ -20,10 +20,11 @@ from graphode.experiments.progress import display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
-from graphode.experiments.sitting import sit
+from graphode.experiments.sitting import say, sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
     STGCN_HORIZONS,
+    described,
     graph_of,
     load_series,
     num_queries,
@@ -61,6 +62,8 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
     device = find_device(config.device)
     series = load_series(config)
     roads = graph_of(series, config)
+    if config.dataset == "file":
+        say(console, described(series, roads))
     graph = roads.normalize("sym").to(device, torch.get_default_dtype())
     masks = [training_mask(series, config, seed) for seed in config.seeds]
     normalizers = [Normalizer.fit(series, kept, config.normalization) for kept in masks]

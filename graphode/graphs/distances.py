@@ -14,8 +14,12 @@ from torch import Tensor
 from graphode.graphs.graph import Graph
 from graphode.graphs.pattern import Pattern
 
+SYMMETRY_TOLERANCE = 1e-3  # of the largest distance
 
-def percentile_graph(distances: Float[Tensor, "nodes nodes"], percentile: float | int) -> Graph:
+
+def percentile_graph(
+    distances: Float[Tensor, "nodes nodes"], percentile: float | int, directed: bool = False
+) -> Graph:
     """Unweighted edges between nodes closer than the given percentile of all distances.
 
     Poli et al. (2019) join traffic stations so, at the 40th percentile. The percentile is taken
@@ -24,13 +28,14 @@ def percentile_graph(distances: Float[Tensor, "nodes nodes"], percentile: float 
     Args:
         distances: 0 or more, possibly infinite.
         percentile: From 0, no edges, to 100, all but the longest.
+        directed: Whether the way back may have another length; otherwise that is refused.
     """
     if not 0 <= percentile <= 100:
         raise ValueError(
             f"`percentile` must be from 0 to 100, but it is {percentile}. For a fraction p, give "
             "100 p."
         )
-    between = _between(distances)
+    between = _between(distances, directed)
     if between.size == 0:
         return _graph(torch.zeros_like(distances, dtype=torch.bool), torch.ones_like(distances))
     threshold = float(np.percentile(between, percentile))
@@ -41,6 +46,7 @@ def gaussian_graph(
     distances: Float[Tensor, "nodes nodes"],
     bandwidth: float | int | None = None,
     threshold: float | int = 0.1,
+    directed: bool = False,
 ) -> Graph:
     """Edges of weight exp(−d² / σ²), kept where that is at least `threshold`.
 
@@ -52,13 +58,14 @@ def gaussian_graph(
         bandwidth: σ; by default the standard deviation of the finite distances between different
             nodes.
         threshold: The smallest weight that is an edge, from 0 to 1.
+        directed: Whether the way back may have another length; otherwise that is refused.
     """
     if not 0 <= threshold <= 1:
         raise ValueError(
             f"`threshold` must be from 0 to 1, as the weights are, but it is {threshold}. "
             "A larger threshold keeps fewer edges."
         )
-    between = _between(distances)
+    between = _between(distances, directed)
     if bandwidth is None:
         bandwidth = float(between.std()) if between.size else 1.0
         if bandwidth == 0:
@@ -76,7 +83,7 @@ def gaussian_graph(
     return _graph(finite & (weight.detach() >= threshold), weight)
 
 
-def _between(distances: Tensor) -> np.ndarray:
+def _between(distances: Tensor, directed: bool) -> np.ndarray:
     """The finite distances between different nodes."""
     if distances.dim() != 2 or distances.shape[0] != distances.shape[1]:
         raise ValueError(
@@ -92,7 +99,19 @@ def _between(distances: Tensor) -> np.ndarray:
             f"`distances` must be 0 or more, but from node {i} to node {j} it is {plain[i, j]}. "
             "Mark pairs without a distance by infinity."
         )
-    return plain[apart & np.isfinite(plain)]
+    between = plain[apart & np.isfinite(plain)]
+    if not directed:
+        # Not bit for bit: `torch.cdist` and sums along a path differ by rounding.
+        slack = SYMMETRY_TOLERANCE * between.max(initial=0.0)
+        wrong = apart & ~np.isclose(plain, plain.T, rtol=0, atol=slack)
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"`distances` must be symmetric, but from node {i} to node {j} it is "
+                f"{plain[i, j]} and back {plain[j, i]}. Give `torch.minimum(distances, "
+                "distances.T)`, or `directed=True` if ways back differ."
+            )
+    return between
 
 
 def _graph(chosen: Tensor, weight: Tensor) -> Graph:

@@ -43,9 +43,16 @@ def left_over(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def test_a_root_that_is_not_there_is_refused_by_its_name(tmp_path):
+    source = source_with()
+    with pytest.raises(NotADirectoryError, match=r"no folder .*nowhere.*--data-root"):
+        find_file(source, source.files[0], tmp_path / "nowhere")
+
+
 def test_a_file_is_found_in_the_order_root_variable_cache(tmp_path, own_cache, monkeypatch):
     source = source_with()
     monkeypatch.setenv("GRAPHODE_DATA", str(tmp_path / "variable"))
+    (tmp_path / "root").mkdir()
     assert find_file(source, source.files[0], tmp_path / "root") is None
     paths = {
         "cache": put(own_cache / "numbers"),

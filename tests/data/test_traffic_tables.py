@@ -80,7 +80,7 @@ def test_a_parquet_file(tmp_path, monkeypatch):
     """Read by pandas, here without the library that reads the bytes."""
     table = pd.DataFrame(SPEEDS, index=pd.Index(DATES, name="time"))
     monkeypatch.setattr(pd, "read_parquet", lambda path: table)
-    series = read_speeds(tmp_path / "v.parquet")
+    series = read_speeds(write(tmp_path / "v.parquet", ""))
     np.testing.assert_array_equal(series.speeds, SPEEDS)
     assert series.times.tolist() == [36, 37, 38, 39]
 
@@ -96,7 +96,7 @@ def test_without_pyarrow_the_error_says_so(tmp_path, monkeypatch):
 
 def test_empty_cells_are_refused_or_masked(tmp_path):
     path = write(tmp_path / "v.csv", "a,b\n1,2\n3,\n5,6\n7,8\n")
-    with pytest.raises(ValueError, match=r'step 1, sensor 1.*missing="mask"'):
+    with pytest.raises(ValueError, match=r"sensor 'b' at line 3 .*--missing mask.*`missing="):
         read_speeds(path)
     series = read_speeds(path, missing="mask")
     assert series.observed is not None
@@ -109,7 +109,7 @@ def test_rows_of_one_time_are_refused_or_averaged(tmp_path):
         "t,a,b\n2024-01-01 00:00,1,2\n2024-01-01 00:05,2,4\n2024-01-01 00:05,4,\n"
         "2024-01-01 00:10,5,6\n",
     )
-    with pytest.raises(ValueError, match=r'repeats the row before.*duplicates="mean"'):
+    with pytest.raises(ValueError, match=r"2024-01-01 00:05 repeats .*--duplicates mean"):
         read_speeds(path, missing="mask")
     series = read_speeds(path, missing="mask", duplicates="mean")
     assert series.speeds.tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -125,8 +125,16 @@ def test_rows_out_of_order_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("v.csv", "t,a\n2024-01-01,1\nnoon,2\n", "first column.*row 1 it holds 'noon'"),
-        ("v.csv", "a,b\n1,2\n3,fast\n", "Column 'b'.*row 1 it holds 'fast'"),
+        ("v.csv", "t,a\n2024-01-01,1\nnoon,2\n", "first column.*'noon' in line 3"),
+        ("v.csv", "a,b\n1,2\n3,fast\n", "Column 'b'.*line 3 it holds 'fast'"),
+        ("v.csv", "", r"v\.csv is empty.*commas"),
+        ("v.csv", "t;a\n2024-01-01;1,5\n", r"v\.csv must have commas.*but has semicolons"),
+        ("v.csv", "t\ta\n2024-01-01\t1\n", r"v\.csv must have commas.*but has tabs"),
+        ("v.csv", "a,b\n1,2\n1,2,3\n", r"v\.csv is no table.*same number of cells"),
+        ("v.csv", "a,b\n2024-01-01,1,2\n", r"v\.csv is no table.*same number of cells"),
+        ("v.csv", "t\n2024-01-01\n", "must hold speeds"),
+        ("v.csv", "t,a,b\n2024-01-01,1,\n", "sensor 'b' at 2024-01-01 00:00"),
+        ("v.csv", "t,a,b\n2024-01-01,1,x\n", "Column 'b'.*the row of 2024-01-01 00:00"),
         ("v.xls", "", r"one of \.csv, \.npz and \.parquet.*'\.xls'"),
     ],
 )
@@ -151,7 +159,7 @@ def test_a_list_of_roads_is_a_matrix(tmp_path):
 def test_a_road_may_be_one_way(tmp_path):
     path = write(tmp_path / "d.csv", "from,to,cost\n0,1,2\n1,0,5\n")
     assert read_distances(path, directed=True).tolist() == [[0, 2], [5, 0]]
-    with pytest.raises(ValueError, match=r"1 to 0 2 and 5.*`directed=True`"):
+    with pytest.raises(ValueError, match=r"1 to 0 2 and 5.*--directed .*`directed=True`"):
         read_distances(path)
 
 
@@ -170,8 +178,13 @@ def test_a_matrix_is_read_as_it_is(tmp_path):
         ("0,\n1,0\n", 2, "from 0 to 1 is empty or NaN"),
         ("from,to,cost\n0,5,1\n", 3, "from 0 to 2, but names 0 to 5"),
         ("from,to,cost\n-1,1,1\n", 3, "from 0 to 2, but names -1 to 1"),
-        ("from,to\n0,1\n", 2, "three columns"),
-        ("from,to,cost\nA,B,1\n", 2, "numbers of sensors"),
+        ("from,to\n0,1\n", 2, "three columns.*matrix"),
+        ("from,to\n0,1,5\n", 2, r"first line of d\.csv has fewer cells"),
+        ("", 2, r"d\.csv is empty"),
+        ("from;to;cost\n0;1;2\n", 2, "semicolons"),
+        ("from,to,cost\n", 2, "at least one road"),
+        ("from,to,cost\n0,1,far\n", 2, "third column, but holds 'far'"),
+        ("from,to,cost\nA,B,1\n", 2, "'A' is none of them.*A matrix of numbers alone"),
         ("from,to,cost\n0,1,\n", 2, "no empty cell"),
         ("from,to,cost\n0,1,-3\n", 2, "0 or more"),
         ("from,to,cost\n0,1,3\n0,1,4\n", 2, "one length, but gives 0 to 1 3 and 4"),
@@ -180,6 +193,49 @@ def test_a_matrix_is_read_as_it_is(tmp_path):
 def test_distances_that_cannot_be_are_refused(tmp_path, text, sensors, message):
     with pytest.raises(ValueError, match=message):
         read_distances(write(tmp_path / "d.csv", text), sensors)
+
+
+@pytest.mark.parametrize("names", [["c", "a", "b"], ["403", "401", "402"]])
+def test_distances_may_name_the_sensors_as_the_speeds_do(tmp_path, names):
+    write(tmp_path / "v.csv", f"time,{','.join(names)}\n2024-01-01 00:00,1,2,3\n")
+    found = read_speeds(tmp_path / "v.csv").sensor_names
+    assert found == tuple(names)
+    expected = [[0, 2, 5], [2, 0, np.inf], [5, np.inf, 0]]  # first to second 2, to third 5
+    c, a, b = names
+    texts = {
+        "list": f"from,to,length\n{c},{a},2\n{b},{c},5\n",
+        "matrix with a line of names": f"{a},{b},{c}\n0,inf,2\ninf,0,5\n2,5,0\n",
+        "matrix with a line and a column": f",{c},{b},{a}\n{a},2,inf,0\n{b},5,0,inf\n{c},0,5,2\n",
+        "list of numbers": "from,to,length\n0,1,2\n2,0,5\n",
+        "matrix of numbers": "0,2,5\n2,0,inf\n5,inf,0\n",
+    }
+    for what, text in texts.items():
+        path = write(tmp_path / "d.csv", text)
+        assert read_distances(path, 3, sensor_names=found).tolist() == expected, what
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("from,to,length\na,b,1\nb,a,2\n", "gives 'b' to 'a' 1 and 2"),
+        ("0,1\n2,0\n", "from 'a' to 'b' the distance is 1 and back it is 2"),
+        ("b,a\n0,1\n2,0\n", "from 'a' to 'b' the distance is 2 and back it is 1"),
+        ("0,\n1,0\n", "from 'a' to 'b' is empty"),
+        ("a,b\n0,-1\n-1,0\n", "from 'a' to 'b' is -1"),
+    ],
+)
+def test_errors_of_distances_name_the_sensors(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_distances(write(tmp_path / "d.csv", text), 2, sensor_names=("a", "b"))
+
+
+def test_a_stranger_among_the_sensors_is_named(tmp_path):
+    path = write(tmp_path / "d.csv", "from,to,length\na,b,1\na,z,2\n")
+    with pytest.raises(ValueError, match=r"'z' is none of them \(a, b, c\).*matrix"):
+        read_distances(path, 3, sensor_names=("a", "b", "c"))
+    path = write(tmp_path / "m.csv", ",a,b\na,0,1\nz,1,0\n")
+    with pytest.raises(ValueError, match="'z' is none of them"):
+        read_distances(path, 2, sensor_names=("a", "b"))
 
 
 def test_a_graph_by_percentile_or_by_kernel():

@@ -39,6 +39,16 @@ def test_other_settings_are_refused_by_name(tmp_path):
         _ = RunFolder(tmp_path, Config(lr=0.2)).result
 
 
+def test_a_setting_younger_than_the_folder_had_its_default_there(tmp_path):
+    opened(tmp_path)
+    held = json.loads((tmp_path / "config.json").read_text())
+    del held["widths"]
+    (tmp_path / "config.json").write_text(json.dumps(held))
+    opened(tmp_path)
+    with pytest.raises(ValueError, match=r"widths is \[4, 4\] there, \[8\] here"):
+        opened(tmp_path, Config(widths=(8,)))
+
+
 def test_fresh_removes_the_run_and_nothing_else(tmp_path):
     folder = opened(tmp_path)
     folder.append([{"epoch": 0}])

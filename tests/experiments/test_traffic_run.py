@@ -313,26 +313,6 @@ def test_where_neighbours_leave_the_error_changes(tmp_path, without_type_checks)
     assert abs(found["rise_percent"]["mean"]) < 50
 
 
-def test_a_table_of_ones_own_is_forecast(tmp_path, without_type_checks):
-    series = simulated_traffic(4, 3)
-    assert series.distances is not None
-    table = series.speeds.numpy().copy()
-    table[5, 1] = np.nan
-    np.savetxt(tmp_path / "speeds.csv", table, delimiter=",", fmt="%.3f")
-    np.savetxt(tmp_path / "distances.csv", series.distances.numpy(), delimiter=",")
-    changes = {
-        "speeds": tmp_path / "speeds.csv",
-        "distances": tmp_path / "distances.csv",
-        "missing": "mask",
-        **SMALL,
-    }
-    for model in ("gcde_gru", "gru"):
-        config = TrafficForecast.of(model, "file", **changes, out=tmp_path / model)
-        assert run(config, plain())["data"]["sensors"] == 4
-    with pytest.raises(ValueError, match=r"step 5, sensor 1"):
-        load_series(dataclasses.replace(config, missing="refuse"))
-
-
 def test_the_printed_settings_are_the_papers():
     paper = TrafficForecast.of("gcde_gru", "pemsd7m", "printed")
     assert (paper.hidden, paper.percentile, paper.solver) == (46, 40, "dopri5")

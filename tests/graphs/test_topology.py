@@ -131,8 +131,28 @@ def test_the_percentile_is_that_of_distances_between_nodes():
 
 def test_edges_of_directed_distances_run_from_row_to_column():
     distances = torch.tensor([[0.0, 1.0], [torch.inf, 0.0]])
-    assert percentile_graph(distances, 100).num_edges == 0  # nothing is closer than itself
-    assert gaussian_graph(distances, 1.0).edge_index.tolist() == [[0], [1]]
+    # Nothing is closer than itself.
+    assert percentile_graph(distances, 100, directed=True).num_edges == 0
+    assert gaussian_graph(distances, 1.0, directed=True).edge_index.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("back", [4.0, torch.inf])
+def test_distances_that_differ_on_the_way_back_are_refused_unless_directed(back):
+    distances = torch.tensor([[0.0, 1.0, 3.0], [back, 0.0, 3.0], [3.0, 3.0, 0.0]])
+    for graph in (lambda d: percentile_graph(d, 50), lambda d: gaussian_graph(d, 1.0)):
+        with pytest.raises(
+            ValueError, match=r"node 0 to node 1 it is 1.0 and back .*directed=True"
+        ):
+            graph(distances)
+        assert isinstance(graph(torch.minimum(distances, distances.T)), Graph)
+    assert percentile_graph(distances, 50, directed=True).edge_index.tolist() == [[0], [1]]
+
+
+def test_rounding_does_not_make_distances_directed():
+    positions = torch.rand(100, 2, dtype=torch.float32) + 100
+    distances = torch.cdist(positions, positions)
+    distances[0, 1] *= 1 + 1e-6
+    assert percentile_graph(distances, 40).num_edges > 0
 
 
 def test_gaussian_weights_fall_with_distance_to_the_threshold():

@@ -1,0 +1,179 @@
+"""The column of times at the left of a table: whether there is one, and what its cells say.
+
+A first column is the time if it is headed time, date, datetime or timestamp, or if its cells are
+not numbers. Numbers are unix seconds. Dates have one format for the whole column: year first
+(2024-05-06 00:05), or day and month first where only one of the two orders makes every cell a date.
+
+Numbers under another name, or none, are a sensor, unless they look like a time or a count of rows:
+never falling over 12 rows or more, or typically 100 times as large as all else. Those are refused.
+"""
+
+import numpy as np
+import pandas as pd
+
+TIME_NAMES = ("time", "date", "datetime", "timestamp")
+UNIX_SECONDS = (1e8, 1e10)  # 1973 to 2286: neither milliseconds nor 202405060005 lie in it
+ROWS_THAT_TELL, TIMES_AS_LARGE = 12, 100
+
+SIXTIETHS = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)
+USUAL_MINUTES = np.array(
+    [s / 60 for s in SIXTIETHS] + [*SIXTIETHS] + [60 * h for h in (1, 2, 3, 4, 6, 8, 12, 24)]
+)
+TOLERANCE = 0.1
+MINUTES_PER_DAY = 1440
+
+ORDERS = ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y", "%Y{0}%m{0}%d")
+CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+
+
+def is_time_name(name: object) -> bool:
+    """Whether a column of this name is the time: in any case, `Date_Time` too."""
+    return str(name).lower().translate(str.maketrans("", "", " _-")) in TIME_NAMES
+
+
+def is_date(cell: object) -> bool:
+    """Whether a cell, not a number, is written as a date."""
+    return bool(_readings(pd.Series([cell])))
+
+
+def find_times(column: pd.Series, others: np.ndarray, file: str) -> np.ndarray | None:
+    """The times in the first column of a table, None if it is a sensor's.
+
+    Args:
+        column: The first column, with its name.
+        others: What is right of it, as far as it is numbers.
+        file: Named in errors.
+    """
+    numeric = pd.api.types.is_numeric_dtype(column)
+    if is_time_name(column.name):
+        return _unix_times(column, file) if numeric else _dates(column, file)
+    if not numeric:
+        return _dates(column, file)
+    _refuse_hidden_time(column, others, file)
+    return None
+
+
+def usual_minutes(times: np.ndarray) -> float:
+    """The median distance between rows; a usual interval if it is within 10 % of one.
+
+    Distances that divide a day into whole minutes stay as they are.
+    """
+    between = np.diff(times) / np.timedelta64(1, "m")
+    later = between[between > 0]
+    if not later.size:
+        return 5.0
+    median = float(np.median(later))
+    if median >= 1 and MINUTES_PER_DAY % median == 0 and median == round(median):
+        return median
+    nearest = float(USUAL_MINUTES[np.abs(USUAL_MINUTES / median - 1).argmin()])
+    return nearest if abs(nearest / median - 1) <= TOLERANCE else median
+
+
+def check_interval(minutes: float, file: str) -> None:
+    """Refuse intervals that do not divide a day: the time of day would drift."""
+    steps = MINUTES_PER_DAY / minutes if minutes > 0 else 0.0
+    if steps < 1 or abs(steps - round(steps)) > 1e-6 * steps:
+        raise ValueError(
+            f"The interval must divide a day, but that of {file} is {minutes:g} minutes. Rows need "
+            "not lie on its multiples: name one near it that does, such as 5, with "
+            "--interval-minutes (in Python `interval_minutes`)."
+        )
+
+
+def check_order(times: np.ndarray, file: str) -> None:
+    """Refuse rows that repeat a time or go back."""
+    wrong = np.diff(times) <= np.timedelta64(0, "ns")
+    if wrong.any():
+        row = int(wrong.argmax()) + 1
+        before, now = shown(times[row - 1]), shown(times[row])
+        if before == now:
+            raise ValueError(
+                f"{file} must have one row for each time, but that of {now} repeats the row before "
+                "it. Delete one, or take the mean of such rows with --duplicates mean (in Python "
+                '`duplicates="mean"`).'
+            )
+        raise ValueError(
+            f"The rows of {file} must be in the order of time, but {now} comes before the row "
+            f"before it, {before}. Sort the rows."
+        )
+
+
+def shown(time: np.datetime64) -> str:
+    """A time as people write it."""
+    text = str(time.astype("datetime64[s]")).replace("T", " ")
+    return text.removesuffix(":00") if text.endswith(":00") else text
+
+
+def _unix_times(column: pd.Series, file: str) -> np.ndarray:
+    seconds = column.to_numpy(dtype=np.float64)
+    wrong = ~((seconds >= UNIX_SECONDS[0]) & (seconds < UNIX_SECONDS[1]))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"Column {column.name!r} of {file} must hold dates, 2024-05-06 00:05, or unix seconds, "
+            f"1714953900, but line {_line(column, row)} holds {column.iloc[row]}. Write it "
+            "so, or delete the column: rows without times are 5 minutes apart."
+        )
+    return (seconds * 1e3).round().astype("datetime64[ms]").astype("datetime64[ns]")
+
+
+def _dates(column: pd.Series, file: str) -> np.ndarray:
+    readings = _readings(column)
+    if not readings:
+        cells = column.tolist()
+        row = next((k for k, cell in enumerate(cells) if not is_date(cell)), None)
+        held = "several formats" if row is None else f"{cells[row]!r} in line {_line(column, row)}"
+        raise ValueError(
+            f"The first column of {file} must hold dates of one format, or numbers, but it holds "
+            f"{held}. Write 2024-05-06 00:05."
+        )
+    if len(readings) > 1:
+        first = column.iloc[0]
+        days = " or ".join(shown(reading[0]).split(" ")[0] for reading in readings)
+        raise ValueError(
+            f"The dates of {file} may have the day first or the month first: {first!r} is {days}. "
+            f"Write {shown(readings[0][0])}, the year first."
+        )
+    return readings[0]
+
+
+def _line(column: pd.Series, row: int) -> int:
+    """Of the file, from 1; the first is names where columns have them."""
+    return row + 1 + isinstance(column.name, str)
+
+
+def _readings(column: pd.Series) -> list[np.ndarray]:
+    """Every way to read all cells as dates of one format."""
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return [_plain(column)] if not column.isna().any() else []
+    cells = column.astype(object).fillna("").astype(str).str.strip()
+    formats = ["ISO8601"]
+    if separator := next((mark for mark in "/.-" if mark in cells.iloc[0]), None):
+        formats += [order.format(separator) + clock for order in ORDERS for clock in CLOCKS]
+    found = []
+    for format in formats:
+        if pd.isna(pd.to_datetime(cells.iloc[0], format=format, errors="coerce")):
+            continue
+        read = pd.to_datetime(cells, format=format, errors="coerce", utc=True)
+        if not read.isna().any() and not any(np.array_equal(_plain(read), x) for x in found):
+            found.append(_plain(read))
+    return found
+
+
+def _plain(dates: pd.Series) -> np.ndarray:
+    return np.asarray(dates.dt.tz_localize(None), dtype="datetime64[ns]")
+
+
+def _refuse_hidden_time(column: pd.Series, others: np.ndarray, file: str) -> None:
+    cells = column.dropna().to_numpy(dtype=np.float64)
+    steps = np.diff(cells)
+    counts = len(cells) >= ROWS_THAT_TELL and (steps >= 0).all() and (steps > 0).mean() > 0.5
+    rest = np.abs(others[np.isfinite(others)])
+    huge = rest.size and np.median(np.abs(cells)) > TIMES_AS_LARGE * max(np.median(rest), 1.0)
+    if counts or huge:
+        why = "never falls" if counts else "is far larger than all else"
+        raise ValueError(
+            f"The first column of {file}, {str(column.name)!r}, {why} ({cells[0]:.12g}, "
+            f"{cells[min(1, len(cells) - 1)]:.12g}, …): a time or a count of rows, not a speed. "
+            "Head it `time` if it holds unix seconds, else delete it."
+        )

@@ -1,0 +1,124 @@
+"""`graphode run traffic --dataset file`: a table of speeds of one's own, and its distances."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from graphode import cli
+from graphode.data import simulated_traffic
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_data import graph_of, load_series
+from graphode.experiments.traffic_run import run
+
+SMALL = {"hidden": 4, "epochs": 1, "masks": 2, "batch_size": 32, "device": "cpu"}
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def test_a_table_of_ones_own_is_forecast(tmp_path, without_type_checks):
+    series = simulated_traffic(4, 3)
+    assert series.distances is not None
+    table = series.speeds.numpy().copy()
+    table[5, 1] = np.nan
+    np.savetxt(tmp_path / "speeds.csv", table, delimiter=",", fmt="%.3f")
+    np.savetxt(tmp_path / "distances.csv", series.distances.numpy(), delimiter=",")
+    changes = {
+        "speeds": tmp_path / "speeds.csv",
+        "distances": tmp_path / "distances.csv",
+        "missing": "mask",
+        **SMALL,
+    }
+    for model in ("gcde_gru", "gru"):
+        config = TrafficForecast.of(model, "file", **changes, out=tmp_path / model)
+        assert run(config, plain())["data"]["sensors"] == 4
+    with pytest.raises(ValueError, match=r"sensor 1 at line 6.*--missing mask"):
+        load_series(dataclasses.replace(config, missing="refuse"))
+
+
+def own_files(folder, minutes=5, **changes) -> TrafficForecast:
+    """Three days of four sensors, A to D, with times, and a list of the roads A, B, C."""
+    speeds = simulated_traffic(4, 3).speeds.numpy()
+    table = pd.DataFrame(speeds.round(3), columns=[*"ABCD"])
+    dates = pd.date_range("2024-05-06", periods=len(speeds), freq=f"{minutes}min")
+    table.insert(0, "time", dates.astype(str))
+    table.to_csv(folder / "speeds.csv", index=False)
+    (folder / "distances.csv").write_text("from,to,length\nA,B,1\nB,C,1\n")
+    paths = {"speeds": folder / "speeds.csv", "distances": folder / "distances.csv"}
+    given = {"percentile": 90.0, "out": folder / "run", "device": "cpu", **paths, **changes}
+    return TrafficForecast.of("persistence", "file", **given)
+
+
+def test_what_was_read_of_ones_own_files_is_said_before_training(tmp_path, without_type_checks):
+    console = plain()
+    run(own_files(tmp_path), console)
+    said = console.file.getvalue()  # pyright: ignore
+    assert said.startswith("864 rows of 4 sensors, every 5 minutes, 3.0 days; 4 edges; warning: 1 ")
+    assert "higher --percentile" in said
+
+
+def test_a_folder_holds_the_run_of_one_recording(tmp_path, without_type_checks):
+    config = own_files(tmp_path)
+    result = run(config, plain())
+    assert set(result["data"]["checksums"]) == {str(config.speeds), str(config.distances)}
+    assert result["config"]["speeds_sha256"] in result["data"]["checksums"].values()
+    assert run(config, plain()) == result
+    for path, name in ((config.speeds, "speeds"), (config.distances, "distances")):
+        assert path is not None
+        before = path.read_text()
+        path.write_text(before.replace("1\n", "2\n"))
+        with pytest.raises(ValueError, match=rf"{name}_sha256 is .* there.*--out.*--fresh"):
+            run(config, plain())
+        path.write_text(before)
+    config.speeds.write_text(config.speeds.read_text().replace("1\n", "2\n"))  # pyright: ignore
+    anew = run(dataclasses.replace(config, fresh=True), plain())
+    assert anew["metrics"] != result["metrics"]
+
+
+def test_settings_of_ones_own_files_reach_the_reader(tmp_path):
+    series = load_series(own_files(tmp_path, minutes=7, interval_minutes=10.0))
+    assert (series.steps_per_day, series.times[1].item()) == (144, pytest.approx(0.7))
+    config = own_files(tmp_path)
+    assert config.speeds is not None
+    assert config.distances is not None
+    lines = config.speeds.read_text().splitlines(keepends=True)
+    config.speeds.write_text("".join([*lines[:5], lines[4], *lines[5:]]))
+    config.distances.write_text("from,to,length\nA,B,1\nB,A,4\n")
+    with pytest.raises(ValueError, match=r"2024-05-06 00:15 repeats .*--duplicates mean"):
+        load_series(config)
+    config = dataclasses.replace(config, duplicates="mean")
+    with pytest.raises(ValueError, match="--directed"):
+        load_series(config)
+    series = load_series(dataclasses.replace(config, directed=True))
+    assert (series.num_steps, series.distances[0, 1], series.distances[1, 0]) == (864, 1, 4)  # pyright: ignore
+    assert graph_of(series, dataclasses.replace(config, directed=True)).num_edges == 1
+
+
+def test_the_flags_of_ones_own_files_are_those_that_errors_name(tmp_path, capsys):
+    config = own_files(tmp_path)
+    flags = ["--dataset", "file", "--model", "persistence", "--out", str(tmp_path / "run")]
+    flags += ["--speeds", str(config.speeds), "--distances", str(config.distances)]
+    flags += ["--missing", "mask", "--duplicates", "mean", "--interval-minutes", "15", "--directed"]
+    cli.main(["run", "traffic", *flags])
+    assert "every 15 minutes" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["run", "traffic", "--help"])
+    assert "sha256" not in capsys.readouterr().out
+
+
+def test_stamps_that_jitter_are_forecast(tmp_path, without_type_checks):
+    config = own_files(tmp_path)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds, parse_dates=["time"])
+    late = np.random.default_rng(0).integers(0, 60, len(table))
+    table["time"] += pd.to_timedelta(late, unit="s")
+    table.to_csv(config.speeds, index=False)
+    for model in ("gcde_gru", "historical_average"):
+        out = tmp_path / model
+        found = run(dataclasses.replace(config, model=model, **SMALL, out=out), plain())
+        assert found["metrics"]["rmse"]["mean"] < 20
