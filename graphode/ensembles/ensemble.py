@@ -44,6 +44,11 @@ class Ensemble(nn.Module):
 
     def __init__(self, build: Callable[[int], nn.Module], seeds: Iterable[int]) -> None:
         super().__init__()
+        if not isinstance(seeds, Iterable):
+            raise TypeError(
+                f"`seeds` must be a sequence, one per member, but is {seeds!r}. Pass for example "
+                f"`range(3)`."
+            )
         numbers = [int(seed) for seed in seeds]
         if not numbers:
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
@@ -68,7 +73,14 @@ class Ensemble(nn.Module):
         if not per_member:
             args = pytree.tree_map(self._expanded, args, is_leaf=is_one_thing)
             kwargs = pytree.tree_map(self._expanded, kwargs, is_leaf=is_one_thing)
-        if current_prefix() is not None:
+        prefix = current_prefix()
+        if prefix is not None:
+            if isinstance(prefix, Tensor) and prefix.ndim and len(prefix) != len(self):
+                raise ValueError(
+                    f"`stochastic` must have one seed for all or one per member, {len(self)}, but "
+                    f"what it was given has shape {list(prefix.shape)}. Use "
+                    f"`graphode.stochastic(ensemble.seeds, step)`."
+                )
             return self.members(*args, **kwargs)
         with stochastic(self.seeds, torch_draw()):
             return self.members(*args, **kwargs)

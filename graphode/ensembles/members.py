@@ -138,10 +138,19 @@ class Members(nn.Module):
     def _warn(self, reason: Exception) -> None:
         self.maps = False
         why = str(reason).strip().split("\n")[0]
+        if "randomness" in why:
+            consequence = (
+                "slower, and not as they would be alone: torch's random operations draw from one "
+                "generator for all members. For dropout use `graphode.Dropout`, whose masks are "
+                "each member's own."
+            )
+        else:
+            consequence = (
+                "the same results, slower. Write it with operations that `torch.func.vmap` knows."
+            )
         warnings.warn(
             f"{type(self.module).__name__} cannot be mapped over members ({why}), so the "
-            f"{self.count} members are evaluated one by one: the same results, slower. Write it "
-            f"with operations that `torch.func.vmap` knows.",
+            f"{self.count} members are evaluated one by one: {consequence}",
             stacklevel=4,
         )
 

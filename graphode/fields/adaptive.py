@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.validation import check_channels, check_positive
+from graphode.fields.validation import check_channels, check_graph, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.product import sampled_product
@@ -67,6 +67,7 @@ class AdaptiveField(nn.Module):
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The velocity of `h` at depth `t`."""
         check_channels(self, h, self.channels)
+        check_graph(self, graph)
         checked_state(graph.flatten(h), graph)
         s = torch.as_tensor(t, dtype=h.dtype, device=h.device)
         queries = self.query(h) + s * self.depth

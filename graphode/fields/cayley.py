@@ -12,7 +12,7 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels
+from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph, cayley
 
 
@@ -65,6 +65,7 @@ class CayleyField(nn.Module):
         """The velocity of `h`."""
         del t  # autonomous
         check_channels(self, h, self.channels)
+        check_graph(self, graph)
         if graph.kind is None or not graph.kind.endswith("laplacian"):
             (graph,) = made_once(
                 source_of(graph),

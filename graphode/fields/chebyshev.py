@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels
+from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph, chebyshev, scaled_laplacian
 
 
@@ -57,6 +57,7 @@ class ChebField(nn.Module):
         """The velocity of `h`."""
         del t  # autonomous
         check_channels(self, h, self.channels)
+        check_graph(self, graph)
         if graph.kind != "scaled_laplacian":
             value = self.largest_eigenvalue
             (graph,) = made_once(

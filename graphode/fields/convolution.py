@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.fused_convolution import convolve
-from graphode.fields.validation import check_channels
+from graphode.fields.validation import check_channels, check_graph
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import DenseGraph, Graph
 
@@ -50,6 +50,7 @@ class GraphConvolution(nn.Module):
         self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix channels, then neighbours."""
+        check_graph(self, graph)
         return convolve(h, self.weight, self.bias, graph)
 
     def extra_repr(self) -> str:
@@ -110,6 +111,7 @@ class GraphConvMap(nn.Module):
         """The layers in turn; the time makes no difference."""
         del t
         check_channels(self, h, self.widths[0])
+        check_graph(self, graph)
         *lead, nodes, _ = h.shape
         is_lone = bool(lead) and math.prod(lead) == 1 and not isinstance(graph, DenseGraph)
         if is_lone:

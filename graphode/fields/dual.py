@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.convolution import GraphConvolution
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels
+from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph, ppmi
 
 
@@ -58,6 +58,7 @@ class DualField(nn.Module):
         """The velocity of `h`."""
         del t  # autonomous
         check_channels(self, h, self.channels)
+        check_graph(self, graph)
         (dual,) = made_once(source_of(graph), ("ppmi", self.walks), self._dual)
         return self.activation(self.local(h, graph) + self.wide(h, dual))
 

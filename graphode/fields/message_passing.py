@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.structure import AttributedGraph
-from graphode.fields.validation import check_closes
+from graphode.fields.validation import check_closes, check_graph
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -65,6 +65,7 @@ class MessagePassingField(nn.Module):
         if isinstance(graph, AttributedGraph):
             graph, attributes = graph
             _check_attributes(graph, attributes)
+        check_graph(self, graph)
         flat = checked_state(graph.flatten(h), graph)
         source, target = graph.edge_index
         there, here = flat.index_select(-2, source), flat.index_select(-2, target)

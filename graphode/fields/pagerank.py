@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.fields.extension import Extension
-from graphode.fields.validation import check_channels
+from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph
 
 
@@ -47,6 +47,7 @@ class PageRankField(Extension):
     ) -> Float[Tensor, "*batch nodes all_channels"]:
         """The velocity of the state, and none of its start."""
         del t  # autonomous
+        check_graph(self, graph)
         if self.alpha == 0:
             check_channels(self, z, self.channels)
             return graph.propagate(z) - z

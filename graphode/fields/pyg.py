@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphode.fields.extension import Extension
 from graphode.fields.structure import AttributedGraph, repeated_edges, source_of
-from graphode.fields.validation import check_channels, check_closes
+from graphode.fields.validation import check_channels, check_closes, check_graph
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -72,6 +72,7 @@ class ConvField(Extension):
                 f"{type(self.field).__name__} needs edge attributes, but the graph has none. Pass "
                 f"`AttributedGraph(graph, edge_attributes)` in its place."
             )
+        check_graph(self.field, graph)
         graph = source_of(graph)
         flat = checked_state(graph.flatten(h), graph)
         copies = math.prod(flat.shape[:-2])

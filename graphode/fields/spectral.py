@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_positive
+from graphode.fields.validation import check_channels, check_graph, check_positive
 from graphode.graphs import Graph, SpectralBasis, spectral_basis
 from graphode.graphs.validation import checked_state
 
@@ -62,6 +62,7 @@ class SpectralField(nn.Module):
         """The velocity of `h`."""
         del t  # autonomous
         check_channels(self, h, self.channels)
+        check_graph(self, graph)
         source = source_of(graph)
         basis: SpectralBasis = made_once(
             source, ("spectral_basis", self.num_modes), self._decomposed

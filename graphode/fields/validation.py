@@ -1,6 +1,10 @@
 """What fields refuse, said once: what was expected, what came, what to do."""
 
+from typing import Any
+
 from torch import Tensor, nn
+
+from graphode.graphs import Graph
 
 
 def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -> None:
@@ -10,6 +14,17 @@ def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -
             f"{type(field).__name__} moves states of {channels} channels{what}, but the state has "
             f"{h.shape[-1]} (shape {list(h.shape)}). Encode the state to {channels} channels "
             f"first, for instance with a linear layer, or build the field for {h.shape[-1]}."
+        )
+
+
+def check_graph(field: nn.Module, graph: Any) -> None:
+    """Refuse what is no graph, such as the edges alone."""
+    if not isinstance(graph, Graph):
+        shape = f" of shape {list(graph.shape)}" if isinstance(graph, Tensor) else ""
+        raise TypeError(
+            f"{type(field).__name__} needs a graphode `Graph`, but was given a "
+            f"{type(graph).__name__}{shape}. Make one with `Graph(edge_index, num_nodes)`, and "
+            f"pass it along with the state: `flow(h, graph)`."
         )
 
 

@@ -160,8 +160,10 @@ class AdaptiveSolve:
         arrived = accept & lands
         everyone = False
         if self.host_follows:
-            # One that rests has a step of size 0, which leaves it where it is.
-            flags = torch.stack([accept, accept | (size == 0)]).reshape(2, -1)
+            # One that rests has a step of size 0, which leaves it where it is, unless it has
+            # failed: the field there may be infinite.
+            rests = (size == 0) & (self.status <= Status.EVENT)
+            flags = torch.stack([accept, accept | rests]).reshape(2, -1)
             moved, in_place = flags.numpy(force=True)
             everyone = bool(in_place.all())
             if not moved.any():

@@ -132,7 +132,7 @@ def first_step(
         wanted = torch.minimum(linear, _FIRST_GROWTH * step)
         step = torch.where(wanted > step, wanted, step)
     # A non-finite trial says nothing but "smaller".
-    step = torch.where(step.isfinite(), step, guess)
+    step = torch.where(step.isfinite() & d2.isfinite(), step, guess)
     return torch.minimum(step, span.abs()) * span.sign()
 
 

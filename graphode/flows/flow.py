@@ -41,7 +41,9 @@ class Flow(nn.Module):
 
     Args:
         field: `field(t, h, graph) -> dh`, of the shape of `h`. A module's parameters are the
-            flow's.
+            flow's. `t` is 0-d where all samples share it, else one value per sample (or member of
+            an ensemble), shaped to broadcast, `[*batch, 1, 1]`: `t * torch.ones_like(h[..., :1])`
+            is a channel of time in either case.
         capture: Record a fixed-step flow once as a CUDA graph, forward and backward, and replay
             it: no launch overhead, and values are checked nowhere. The graph argument and the
             times must be the same objects or values to be replayed, else it is recorded anew.

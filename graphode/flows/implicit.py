@@ -98,8 +98,10 @@ def newton(
         update = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)
         z = z + update
         change = layout.rms(update)
-        small = change <= tolerance * (1 + layout.rms(z))
-        if bool((small | ~change.isfinite()).all()):
+        # Without a residual there is no update, which must not pass for a small one.
+        finite = change.isfinite() & layout.rms(value).isfinite()
+        small = finite & (change <= tolerance * (1 + layout.rms(z)))
+        if bool((small | ~finite).all()):
             break
     return z, ~small
 

@@ -178,8 +178,9 @@ def _first_failure(
         if failed:
             status = torch.where(failed[0], int(Status.NOT_CONVERGED), status)
         if bool((status != 0).any()):
+            dy = f(grid[index][0], before)
             t, dt = (torch.as_tensor(x).expand(status.shape) for x in grid[index])
-            return describe_failure(status, t, dt, before, problem.layout)
+            return describe_failure(status, t, dt, before, dy, problem.layout)
     return "The solve failed once and succeeded when taken again: the field is not a function."
 
 
@@ -237,7 +238,8 @@ def _adaptive(
     y = loop.run(y0, carry)
     may_raise = settings.raise_on_failure and attempts is None
     if may_raise and bool((loop.status > Status.EVENT).any()):
-        raise SolveError(describe_failure(loop.status, loop.t, loop.dt, y, problem.layout))
+        dy = _field_at_failure(problem, settings, f, loop.status, loop.t, loop.dt, y)
+        raise SolveError(describe_failure(loop.status, loop.t, loop.dt, y, dy, problem.layout))
     stats = Stats(
         evaluations=loop.evaluations,
         accepted=loop.accepted,
@@ -285,7 +287,9 @@ def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Re
 
     status, end = filled(int(loop.status)), filled(loop.t)
     if settings.raise_on_failure and loop.status != Status.SUCCESS:
-        raise SolveError(describe_failure(status, end, filled(loop.dt), y, problem.layout))
+        last = filled(loop.dt)
+        dy = _field_at_failure(problem, settings, f, status, end, last, y)
+        raise SolveError(describe_failure(status, end, last, y, dy, problem.layout))
     stats = Stats(
         evaluations=filled(f.calls if t0 != t1 else 0),
         accepted=filled(loop.accepted),
@@ -294,6 +298,30 @@ def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Re
         status=status,
     )
     return Result(None, y, stats, status, end, (), [])
+
+
+@torch.no_grad()
+def _field_at_failure(
+    problem: Problem,
+    settings: Settings,
+    f: Evaluation,
+    status: Tensor,
+    t: Tensor,
+    dt: Tensor,
+    y: Tensor,
+) -> Tensor:
+    """The field where a solve has stopped; if it is finite there, where its last step was refused.
+
+    Of a step that underflows even to 0, all sizes were refused.
+    """
+    layout = problem.layout
+    here = f(t, y)
+    remaining = problem.per_sample(-1).detach() - t
+    size = torch.where(dt == 0, 1e-12 * remaining, dt / settings.control.min_factor)
+    size = torch.where(size.abs() < remaining.abs(), size, remaining)
+    size = torch.where(status == Status.STEP_UNDERFLOW, size, 0.0)
+    beyond = f(t + size, y + layout.scale(size) * here)
+    return torch.where(layout.spread(layout.rms(here).isfinite()), beyond, here)
 
 
 def steps_for(step_size: float, host: np.ndarray) -> int:

@@ -94,10 +94,11 @@ def check_times(times: Tensor, layout: Layout) -> np.ndarray:
     """The times on the host, `[time, samples]`, after refusing what cannot be served."""
     shape, batch = tuple(times.shape), tuple(layout.batch_shape)
     if times.ndim == 0 or shape[-1] < 2 or (times.ndim > 1 and shape[:-1] != batch):
+        by_sample = f" or [{', '.join(map(str, batch))}, time]" if batch else ""
         raise ValueError(
-            f"`times` must have shape [time] or {[*batch, 'time']}, with at least two times (the "
-            f"start is the first), but has shape {list(shape)}. Put the start time in front, or "
-            f"set `batch_dims` to the number of leading dimensions that are samples."
+            f"`times` must have shape [time]{by_sample}, with at least two times (the start is the "
+            f"first), but has shape {list(shape)}. Put the start time in front, or set "
+            f"`batch_dims` to the number of leading dimensions that are samples."
         )
     host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, shape[-1]).T
     if not np.isfinite(host).all():

@@ -103,9 +103,18 @@ class Solution:
 
 
 def describe_failure(
-    status: Tensor, times: Tensor, steps: Tensor, y: Tensor, layout: Layout
+    status: Tensor, times: Tensor, steps: Tensor, y: Tensor, dy: Tensor, layout: Layout
 ) -> str:
-    """Which sample failed, when, at what step size, its largest component, and what to try."""
+    """Which sample failed, when, at what step size, its largest component, and what to try.
+
+    Args:
+        status: How each sample ended.
+        times: When.
+        steps: Its step size then.
+        y: Its last state that was finite.
+        dy: The field there.
+        layout: Which part of `y` is whose.
+    """
     failed = (status > Status.EVENT).reshape(-1)
     index = int(failed.nonzero()[0])
     code = Status(int(status.reshape(-1)[index]))
@@ -120,9 +129,26 @@ def describe_failure(
         f"{system.reshape(-1)[component].item():.4g} at {position}"
     )
     subject = who if layout.batch_dims else "the solve stopped"
+    values = _non_finite(layout.sample(dy, index), code)
+    if values:
+        return f"The field returned {values}: {subject} {where}. {_FIELD_REMEDY}"
     return f"{_WHAT[code]}: {subject} {where}. {_REMEDY[code]}"
 
 
+def _non_finite(dy: Tensor, code: Status) -> str:
+    """What a field has returned that no solver can use; nothing where the solver is to blame.
+
+    A state that has blown up makes an infinite velocity of its own.
+    """
+    if bool(dy.isnan().any()):
+        return "NaN"
+    return "infinity" if code == Status.STEP_UNDERFLOW and bool(dy.isinf().any()) else ""
+
+
+_FIELD_REMEDY = (
+    "Look for a square root or logarithm of a negative number, a division by 0, and parameters or "
+    "inputs of the field that are not finite."
+)
 _WHAT = {
     Status.MAX_STEPS: "Too many steps",
     Status.STEP_UNDERFLOW: "Step size underflow",

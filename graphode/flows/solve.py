@@ -243,9 +243,14 @@ def _solved(
     only_final: bool,
 ) -> Result:
     gradient = find_gradient(options.gradient)
-    adjoint = isinstance(gradient, Adjoint) and torch.is_grad_enabled()
-    check_redraw(problem.f, adaptive=settings.num_steps is None, adjoint=adjoint)
-    if isinstance(gradient, Backprop) or not torch.is_grad_enabled():
+    recomputed = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
+    check_redraw(
+        problem.f,
+        adaptive=settings.num_steps is None,
+        adjoint=recomputed and isinstance(gradient, Adjoint),
+        recomputed=recomputed,
+    )
+    if not recomputed:
         return integrate(problem, settings, evaluation, events=events, only_final=only_final)
     if events:
         return solve_with_events(

@@ -26,6 +26,16 @@ from graphode.flows.masks import MaskKey, Number, is_mapped, is_traced, keyed_ma
 Redraw = Literal["per_solve", "per_step", "per_eval"]
 Drawn = TypeVar("Drawn")
 
+# Torch's own dropout, whose masks are the next draws of a generator: new ones at every evaluation.
+TORCH_DROPOUT = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
 # What `stochastic` supplies to every key inside it, mixed once: `[*members, *samples]` or a number.
 _prefix: Number | None = None
 
@@ -230,20 +240,41 @@ def may_draw(f: object) -> bool:
     return any(isinstance(module, Stochastic) for module in f.modules())
 
 
-def check_redraw(f: object, *, adaptive: bool, adjoint: bool) -> None:
-    """Refuse masks that change while the solver relies on the field being a function."""
-    if not isinstance(f, nn.Module) or not (adaptive or adjoint):
+def check_redraw(f: object, *, adaptive: bool, adjoint: bool, recomputed: bool) -> None:
+    """Refuse masks that change while the solver relies on the field being a function.
+
+    Args:
+        f: The field; of a plain function nothing is known.
+        adaptive: Whether the solver estimates its error.
+        adjoint: Whether the gradient comes from a backward solve.
+        recomputed: Whether the backward pass evaluates the field again, as adjoints and checkpoints
+            do. Masks with a key then come back, torch's do not.
+    """
+    if not isinstance(f, nn.Module) or not (adaptive or recomputed):
         return
+    if adjoint:
+        reason = (
+            "an adjoint solves the field backwards, at other points, and needs the masks of the "
+            "forward solve"
+        )
+    elif adaptive:
+        reason = "an adaptive solver takes the redrawn masks for error and cuts its steps down"
+    else:
+        reason = "checkpoints evaluate the field again, and need the masks of the forward solve"
     for path, module in f.named_modules():
-        if not isinstance(module, Stochastic) or module.force or not module.training:
+        if not module.training:
             continue
-        if module.redraw == "per_eval" or (adjoint and module.redraw == "per_step"):
-            reason = (
-                "an adjoint solves the field backwards, at other points, and needs the masks of "
-                "the forward solve"
-                if adjoint
-                else "an adaptive solver takes the redrawn masks for error and cuts its steps down"
+        if isinstance(module, TORCH_DROPOUT) and module.p > 0:
+            raise ValueError(
+                f"Module {path or 'field'!r} is torch's {type(module).__name__}, which draws a new "
+                f"mask at every evaluation, but {reason}. Use `graphode.Dropout({module.p:g})`, "
+                f"whose mask is fixed within a solve, or a fixed-step solver with "
+                f"gradient='backprop'."
             )
+        if not isinstance(module, Stochastic) or module.force:
+            continue
+        breaks = adjoint or (adaptive and module.redraw == "per_eval")
+        if breaks and module.redraw != "per_solve":
             raise ValueError(
                 f"Module {path or 'field'!r} draws its masks {module.redraw}, but {reason}. Use "
                 f"redraw='per_solve' (the default), a fixed-step solver with gradient='backprop' "

@@ -11,6 +11,7 @@ from graphode.hybrid.node_map import NodeMap, checked_map, read_node_maps
 from graphode.hybrid.schedule import Leg, plan, traced_plan
 from graphode.hybrid.state import HybridState
 from graphode.hybrid.stream import GraphStream, chosen_graphs
+from graphode.hybrid.validation import check_dtype
 from graphode.hybrid.window import Window, is_traced
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Course:
         state: HybridState | Tensor | None,
     ) -> None:
         self.system, self.window, self.batch = system, window, window.batch_shape
+        if window.x:
+            check_dtype(window.x[0], system.jump)
         if node_maps is not None and not system.causal:
             raise ValueError(
                 "`node_maps` need `causal=True`: a flow towards a time would use a graph whose "
@@ -99,6 +102,12 @@ class Course:
         x = self.window.x[step]
         change = checked_map(self.maps[step], self.h.shape[-2])
         nodes = self.h.shape[-2] if change is None else change.num_after
+        if x.shape[-2] != nodes and change is not None:
+            raise ValueError(
+                f"Step {step} observes {x.shape[-2]} nodes, but its node map leads from "
+                f"{change.num_before} nodes to {nodes}. The index of a `NodeMap` has one entry per "
+                f"node that the step observes."
+            )
         if x.shape[-2] != nodes:
             raise ValueError(
                 f"Step {step} observes {x.shape[-2]} nodes, but the state has {nodes}. Where nodes "

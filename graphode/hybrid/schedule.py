@@ -87,13 +87,14 @@ def plan(
     steps = times.shape[-1]
     host_times, host_valid, host_queries, host_origin = _to_host(times, valid, queries, origin)
     check_order(host_times, host_valid, host_origin)
+    from_state = origin is not None
     if origin is None:
         first = host_valid.argmax(1)
         index = torch.from_numpy(first).to(times.device).reshape(*times.shape[:-1], 1)
         origin = times.gather(-1, index)[..., 0]
         host_origin = host_times[np.arange(len(first)), first]
     assert host_origin is not None
-    check_queries(host_queries, host_origin)
+    check_queries(host_queries, host_origin, from_state)
 
     points = torch.cat([origin[..., None], times, queries], -1)
     host = np.concatenate([host_origin[:, None], host_times, host_queries], 1)

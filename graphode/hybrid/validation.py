@@ -1,6 +1,31 @@
 """What a hybrid system refuses in times, said once: what was expected, what came, what to do."""
 
+from typing import Any
+
 import numpy as np
+import torch
+from torch import Tensor
+
+from graphode.hybrid.parts import StateParts
+
+
+def check_dtype(x: Tensor, jump: Any) -> None:
+    """Refuse observations of another dtype than the weights of a cell of ours.
+
+    A jump of the user's own may convert what it is given.
+    """
+    if not isinstance(getattr(jump, "parts", None), StateParts):
+        return
+    weight = next(jump.parameters(), x)
+    if weight.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
+        return
+    method = {torch.float32: "float", torch.float64: "double", torch.float16: "half"}
+    own, models = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, weight.dtype))
+    raise TypeError(
+        f"`x` must have the dtype of the model, but `x` is {own}, the model {models}. Use "
+        f"`x.{method.get(weight.dtype, models)}()` (of an array, `x.astype('{models}')`), or "
+        f"`model.{method.get(x.dtype, own)}()`."
+    )
 
 
 def check_order(times: np.ndarray, valid: np.ndarray, origin: np.ndarray | None) -> None:
@@ -40,11 +65,24 @@ def check_order(times: np.ndarray, valid: np.ndarray, origin: np.ndarray | None)
         )
 
 
-def check_queries(queries: np.ndarray, origin: np.ndarray) -> None:
-    """Refuse queries before there is a state, `[samples, queries]`."""
+def check_queries(queries: np.ndarray, origin: np.ndarray, from_state: bool) -> None:
+    """Refuse queries before there is a state.
+
+    Args:
+        queries: `[samples, queries]`
+        origin: From when on there is one, `[samples]`.
+        from_state: Whether it was given, and not made from the first observation.
+    """
     wrong = ~(np.isfinite(queries) & (queries >= origin[:, None]))
     if wrong.any():
         sample, query = (int(i) for i in np.argwhere(wrong)[0])
+        if from_state:
+            raise ValueError(
+                f"A query must be finite and not before the last observation in the state, but "
+                f"query {query} of sample {sample} is at {queries[sample, query]:.6g}, and that "
+                f"observation at {origin[sample]:.6g}. A state holds no history: ask the state of "
+                f"an earlier time, or call the system with the whole window."
+            )
         raise ValueError(
             f"`query_times` must be finite and not before the first observation, but query "
             f"{query} of sample {sample} is at {queries[sample, query]:.6g}, and its first "

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,11 +61,14 @@ def read_window(
     """Check the observations of a batch and clear what the mask hides.
 
     Shapes:
-        - **x:** `[*batch, steps, nodes, channels]`, or per step `[*batch, nodes, channels]`.
+        - **x:** `[*batch, steps, nodes, channels]`, or per step `[*batch, nodes, channels]`;
+          arrays become tensors.
         - **times:** `[*batch, steps]`
         - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; per step
           `[*batch]` or `[*batch, nodes]`.
     """
+    if isinstance(x, np.ndarray):
+        x = torch.as_tensor(x)
     if isinstance(x, Tensor):
         if x.ndim < 3:
             raise ValueError(
@@ -73,7 +77,7 @@ def read_window(
             )
         batch, steps, like = x.shape[:-3], x.shape[-3], x
     else:
-        x = list(x)
+        x = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in x]
         batch, steps = (x[0].shape[:-2] if x else torch.Size()), len(x)
         like = x[0] if x else torch.empty(0)
         _check_steps(x, batch)
@@ -107,7 +111,12 @@ def read_window(
 
 def _check_steps(x: list[Tensor], batch: torch.Size) -> None:
     for step, value in enumerate(x):
-        if value.ndim < 2 or value.shape[:-2] != batch or value.shape[-1] != x[0].shape[-1]:
+        if value.ndim < 2:
+            raise ValueError(
+                f"`x` must be [*batch, nodes, channels] at each step, but has shape "
+                f"{list(value.shape)} at step {step}. Add a channel dimension with `x[..., None]`."
+            )
+        if value.shape[:-2] != batch or value.shape[-1] != x[0].shape[-1]:
             raise ValueError(
                 f"`x` as a list must hold [*batch, nodes, channels] for each step, alike but for "
                 f"the nodes, but step {step} has shape {list(value.shape)} and step 0 "

@@ -205,6 +205,31 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
         assert_same(ensemble, build, lambda model: model(x, graph))
 
 
+def test_seeds_that_are_a_number_are_refused(without_type_checks):
+    with pytest.raises(TypeError, match=r"`seeds` must be a sequence.*is 3.*`range\(3\)`"):
+        gd.Ensemble(STATIC["GCN"], 3)
+
+
+def test_seeds_of_other_members_are_refused():
+    x, graph = problem()
+    ensemble = gd.Ensemble(STATIC["GCDE-rk4"], SEEDS)
+    with (
+        gd.stochastic(torch.tensor([1, 2]), 0),
+        pytest.raises(ValueError, match=r"one per member, 3, .* shape \[2\].*ensemble.seeds"),
+    ):
+        ensemble(x, graph)
+
+
+def test_random_operations_of_torch_are_said_to_differ_from_lone_runs():
+    x, _ = problem()
+    ensemble = gd.Ensemble(
+        lambda seed: nn.Sequential(nn.Linear(FEATURES, 2), nn.Dropout(0.5)), SEEDS
+    )
+    with pytest.warns(UserWarning, match="not as they would be alone.*`graphode.Dropout`") as said:
+        ensemble(x)
+    assert "the same results" not in str(said[0].message)
+
+
 class OwnFlow(nn.Module):
     """A user's module around a flow, of which nothing is known."""
 

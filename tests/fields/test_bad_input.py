@@ -112,6 +112,18 @@ def test_a_state_of_another_width_is_refused(name: str):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_what_is_no_graph_is_refused(name: str):
+    field = CASES[name].build()
+    edges = weighted_graph().edge_index
+    for thing, text in (
+        (edges, f"was given a Tensor of shape {list(edges.shape)}. Make one with `Graph(edge_"),
+        (None, "was given a NoneType. Make one with `Graph(edge_index, num_nodes)`"),
+    ):
+        said = refused(lambda thing=thing: field(0.0, state(field, 6), thing), TypeError)
+        assert f" needs a graphode `Graph`, but {text}" in said
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_a_state_of_other_nodes_is_refused(name: str):
     field = CASES[name].build()
     graph = CASES[name].prepare(weighted_graph())

@@ -149,6 +149,50 @@ def test_redrawing_where_it_breaks_a_promise_is_refused(redraw: str, options: di
     gd.Flow(field, **options)(torch.randn(6, 3))
 
 
+class TorchNoise(nn.Module):
+    """tanh(dropout(W h)) with a dropout of torch's."""
+
+    def __init__(self, dropout: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), dropout)
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return torch.tanh(self.layers(h))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout],
+)
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "adaptive solver takes the redrawn masks for error"),
+        ({"solver": "rk4", "num_steps": 2, "gradient": "adjoint"}, "an adjoint solves the field"),
+        ({"solver": "rk4", "num_steps": 2, "gradient": "checkpoint"}, "evaluate the field again"),
+    ],
+)
+def test_dropout_of_torch_is_refused_where_the_field_must_be_a_function(
+    kind: type[nn.Module], options: dict, reason: str
+):
+    field, h = TorchNoise(kind(0.5)), torch.randn(2, 4, 3)
+    with pytest.raises(
+        ValueError, match=f"'layers.1' is torch's {kind.__name__}.*{reason}.*`graphode.Dropout"
+    ):
+        gd.Flow(field, **options)(h)
+
+
+def test_dropout_of_torch_is_left_alone_where_nothing_relies_on_its_masks():
+    h = torch.ones(4, 3)
+    noisy, fixed = TorchNoise(nn.Dropout(0.5)), {"solver": "rk4", "num_steps": 2}
+    flow = gd.Flow(noisy, **fixed)
+    assert not torch.equal(flow(h), flow(h))
+    with torch.no_grad():
+        gd.Flow(noisy, gradient="checkpoint", **fixed)(h)
+    for drops_nothing in (TorchNoise(nn.Dropout(0.0)), noisy.eval()):
+        gd.Flow(drops_nothing, gradient="adjoint")(h)
+
+
 def test_named_samples_have_their_masks_wherever_they_stand():
     field, h = NoisyField(), torch.randn(3, 6, 3)
     flow = gd.Flow(field, solver="rk4", num_steps=2)

@@ -108,6 +108,37 @@ def test_wrong_types_are_refused_with_their_remedy(without_type_checks):
         gru_system()(X.long(), TIMES, random_graph(NODES), QUERIES)
 
 
+def test_observations_of_another_dtype_are_refused_with_both_remedies():
+    system, graph = gru_system().float(), random_graph(NODES).to(dtype=torch.float32)
+    message = r"`x` is float64, the model float32. Use `x.float\(\)`.*or `model.double\(\)`"
+    with pytest.raises(TypeError, match=message):
+        system(X.double(), TIMES, graph, QUERIES)
+    with pytest.raises(TypeError, match=message):
+        system.observe(None, X[0, 0].double(), 0.0, graph)
+    system(X.float(), TIMES, graph, QUERIES)
+
+
+def test_arrays_are_observed_as_tensors_are(without_type_checks):
+    system, graph, x = gru_system(), random_graph(NODES), torch.randn(3, NODES, IN).double()
+    expected = system.observe(None, x[0], 0.0, graph)
+    assert torch.equal(system.observe(None, x[0].numpy(), 0.0, graph).h, expected.h)
+    times, queries = TIMES[0], QUERIES[0]
+    expected = system(x, times, graph, queries)
+    assert torch.equal(system(x.numpy(), times.numpy(), graph, queries.numpy()), expected)
+
+
+def test_what_does_not_fit_a_streamed_state_is_refused_in_its_words(without_type_checks):
+    system, graph = gru_system(), random_graph(NODES)
+    state = system.observe(None, X[0, 0].double(), 8.0, graph)
+    with pytest.raises(ValueError, match=r"query 0 .* at 7, .* at 8. A state holds no history"):
+        system.forecast(state, 7.0)
+    with pytest.raises(ValueError, match=r"must be \[\*batch, nodes, channels\].*shape \[4\]"):
+        system.observe(state, X[0, 0, :, 0].double(), 9.0, graph)
+    grown = gd.NodeMap(torch.tensor([0, 1, 2, 3, -1]), NODES)
+    with pytest.raises(ValueError, match=r"observes 4 nodes.*node map leads from 4 nodes to 5"):
+        system.observe(state, X[0, 0].double(), 9.0, graph, node_map=grown)
+
+
 def test_parts_that_do_not_fit_are_refused(without_type_checks):
     flow, cell = gd.Flow(gd.GraphConvField([3, 3])), gd.GraphGRUCell(IN, CHANNELS)
     with pytest.raises(TypeError, match=r"`flow` must be a `graphode.Flow`.*GraphConvField"):

@@ -139,7 +139,7 @@ def test_errors_name_the_remedy():
     state = system.observe(None, x, 1.0, graph)
     with pytest.raises(ValueError, match=r"must increase strictly.*comes at 1, after 1.*merge"):
         system.observe(state, x, 1.0, graph)
-    with pytest.raises(ValueError, match="not before the first observation"):
+    with pytest.raises(ValueError, match=r"last observation in the state.*holds no history"):
         system.forecast(state, 0.5)
     with pytest.raises(ValueError, match=r"`t` must be a number, or have shape"):
         system.forecast(state, torch.zeros(2, 2))
