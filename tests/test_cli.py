@@ -1,5 +1,8 @@
 """The command line by itself: what it offers, and how it says no."""
 
+import subprocess
+import sys
+
 import pytest
 
 import graphode
@@ -45,3 +48,10 @@ def test_an_interrupt_at_any_moment_is_no_traceback(monkeypatch):
     monkeypatch.setattr(cli, "_commands", interrupted)
     with pytest.raises(SystemExit, match="130"):
         cli.main(["run", "heat"])
+
+
+def test_experiments_need_nothing_that_only_the_command_line_needs():
+    modules = ("node_run", "table_1", "table_2", "table_3", "figures", "traffic_run")
+    names = ", ".join(f"graphode.experiments.{name}" for name in modules)
+    program = f"import sys; sys.modules['tyro'] = None; import {names}"
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0

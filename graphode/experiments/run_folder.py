@@ -153,7 +153,10 @@ class RunFolder:
         names = [n for n in {**held, **asked} if n not in free and held.get(n) != asked.get(n)]
         if names:
             differences = "; ".join(
-                f"{n} is {_shown(held, n)} there, {_shown(asked, n)} here" for n in names
+                "the files have changed since"
+                if n == "files"
+                else f"{n} is {_shown(held, n)} there, {_shown(asked, n)} here"
+                for n in names
             )
             raise ValueError(
                 f"The folder {self.path} holds a run with other settings: {differences}. Name "
@@ -162,8 +165,9 @@ class RunFolder:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """A dataclass as JSON holds it."""
-    return _plain(dataclasses.asdict(config))
+    """A dataclass as JSON holds it, and the checksums of the files that it names, if it has any."""
+    files = getattr(config, "files", {})
+    return _plain(dataclasses.asdict(config) | ({"files": files} if files else {}))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -118,6 +118,10 @@ class Table2:
         days: Of simulated traffic.
         speeds: Table of speeds of --dataset file.
         distances: Its distances.
+        missing: What to do with empty cells of that table: refuse or mask.
+        duplicates: What to do with its rows of one time: refuse or mean.
+        interval_minutes: The unit of its time; by default the median distance between rows.
+        directed: Whether its distances may be longer one way than back.
         chunk: Members trained at once; None for as many as fit.
         capture: Record updates as CUDA graphs where solver and device allow it.
         data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
@@ -140,6 +144,10 @@ class Table2:
     days: int | None = None
     speeds: Path | None = None
     distances: Path | None = None
+    missing: Literal["refuse", "mask"] = "refuse"
+    duplicates: Literal["refuse", "mean"] = "refuse"
+    interval_minutes: float | None = None
+    directed: bool = False
     chunk: int | None = None
     capture: bool = True
     data_root: Path | None = None
@@ -253,6 +261,10 @@ def cell_config(
         device=config.device,
         speeds=config.speeds,
         distances=config.distances,
+        missing=config.missing,
+        duplicates=config.duplicates,
+        interval_minutes=config.interval_minutes,
+        directed=config.directed,
         chunk=config.chunk,
         capture=config.capture,
         data_root=config.data_root,

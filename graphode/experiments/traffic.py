@@ -11,12 +11,12 @@ lowest validation loss is tested on the last part of the recording, undersampled
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import tyro
 
 from graphode.data.store import file_sha256
 from graphode.experiments.run_folder import NOT_IDENTITY
@@ -74,9 +74,6 @@ class TrafficForecast:
         interval_minutes: The unit of its time; by default the median distance between rows, made
             a usual one.
         directed: Whether its distances may be longer one way than back.
-        speeds_sha256: Of the bytes of these files, found when the run starts: a folder holds the
-            run of one recording.
-        distances_sha256: Likewise.
         deterministic: Use deterministic kernels only.
         device: auto, cpu, cuda, cuda:1 …
         chunk: Members trained at once; None for as many as fit.
@@ -126,8 +123,6 @@ class TrafficForecast:
     duplicates: Literal["refuse", "mean"] = "refuse"
     interval_minutes: float | None = None
     directed: bool = False
-    speeds_sha256: tyro.conf.Suppress[str | None] = None
-    distances_sha256: tyro.conf.Suppress[str | None] = None
 
     deterministic: bool = False
     device: str = "auto"
@@ -205,16 +200,16 @@ class TrafficForecast:
         name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
         device = auto if self.device == "auto" else self.device
-        found = dataclasses.replace(self, device=device, out=self.out or RUNS / name)
+        return dataclasses.replace(self, device=device, out=self.out or RUNS / name)
+
+    @functools.cached_property
+    def files(self) -> dict[str, str]:
+        """Checksums of one's own files: a folder holds the run of one recording."""
         if self.dataset != "file":
-            return found
+            return {}
         assert self.speeds is not None
         assert self.distances is not None
         for path in (self.speeds, self.distances):
             if not path.is_file():
                 raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
-        return dataclasses.replace(
-            found,
-            speeds_sha256=file_sha256(self.speeds),
-            distances_sha256=file_sha256(self.distances),
-        )
+        return {str(path): file_sha256(path) for path in (self.speeds, self.distances)}

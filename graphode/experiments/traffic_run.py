@@ -16,7 +16,7 @@ from torch import Tensor
 from graphode.data import TrafficSeries
 from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.devices import determinism, find_device
-from graphode.experiments.progress import display
+from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
@@ -128,7 +128,7 @@ def _trained(
     )
     title = (
         f"{config.model} on {config.dataset}, keep {100 * config.keep:.0f} %, "
-        f"{config.members} members"
+        f"{counted(config.members, 'member')}"
     )
     with display(console, title, config.epochs) as shown:
         return train(
@@ -244,7 +244,7 @@ def _line(result: dict[str, Any]) -> str:
     rmse, mape = metrics["rmse"], metrics["mape"]
     words = [
         f"{name}: test RMSE {rmse['mean']:.3f} ± {rmse['std']:.3f} mph, MAPE {mape['mean']:.2f} % "
-        f"over {result['members']} members"
+        f"over {counted(result['members'], 'member')}"
     ]
     if result["failed_seeds"]:
         words.append(f"{len(result['failed_seeds'])} members failed and are left out")
