@@ -198,7 +198,7 @@ def _line(result: dict[str, Any]) -> str:
         f"over {counted(result['members'], 'member')}",
     ]
     if result["failed_seeds"]:
-        words.append(f"{counted(len(result['failed_seeds']), 'member')} failed, left out")
+        words.append(f"{counted(len(result['failed_seeds']), 'member')} failed and left out")
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
     return ", ".join([*words, f"{result['seconds']:.0f} s"])

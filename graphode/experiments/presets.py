@@ -130,7 +130,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "citeseer": {
         "field_decay": 0.02,
         "input_dropout": 0.2,
-        "patience": 200,
+        "patience": 400,
         "readout_dropout": 0.5,
         "weight_decay": 0.02,
     },

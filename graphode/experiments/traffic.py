@@ -199,17 +199,18 @@ class TrafficForecast:
         auto = "cuda" if torch.cuda.is_available() else "cpu"
         name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
+        for path in self._own_files:
+            if not path.is_file():
+                raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
         device = auto if self.device == "auto" else self.device
         return dataclasses.replace(self, device=device, out=self.out or RUNS / name)
 
     @functools.cached_property
     def files(self) -> dict[str, str]:
         """Checksums of one's own files: a folder holds the run of one recording."""
-        if self.dataset != "file":
-            return {}
-        assert self.speeds is not None
-        assert self.distances is not None
-        for path in (self.speeds, self.distances):
-            if not path.is_file():
-                raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
-        return {str(path): file_sha256(path) for path in (self.speeds, self.distances)}
+        return {str(path): file_sha256(path) for path in self._own_files}
+
+    @property
+    def _own_files(self) -> list[Path]:
+        named = (self.speeds, self.distances) if self.dataset == "file" else ()
+        return [path for path in named if path is not None]

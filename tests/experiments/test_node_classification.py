@@ -119,7 +119,7 @@ def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, m
     assert result["members"] == 1
     assert result["failed_seeds"] == [1]
     assert result["metrics"]["test_accuracy"] == {"mean": 0.5, "std": 0.0}
-    assert "1 members failed and are left out" in node_run._line(result)
+    assert "1 member failed and left out" in node_run._line(result)
 
 
 def test_the_table_of_settings_is_the_papers():
