@@ -10,7 +10,6 @@ and the members' seeds are those of the search.
 """
 
 import argparse
-import functools
 import json
 import statistics
 from pathlib import Path
@@ -89,8 +88,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     data = load_node_data(args.dataset, args.data_root)
-    change = functools.partial(NodeClassification.of, "diffusion", args.dataset, "tuned")
-    config = change(epochs=args.epochs, patience=None)
+    length = {"epochs": args.epochs, "patience": None}
+    config = NodeClassification.of("diffusion", args.dataset, "tuned", **length)
     found: dict[int | None, list[float]] = {patience: [] for patience in PATIENCES}
     for seed in range(FIRST_SEED, FIRST_SEED + args.members):
         member = trained(config, data, seed)
