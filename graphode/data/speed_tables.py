@@ -16,15 +16,14 @@ import torch
 from torch import Tensor
 
 from graphode.data.csv_tables import is_number, read_csv
+from graphode.data.row_times import RowTimes
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
     MINUTES_PER_DAY,
     check_interval,
-    check_order,
     find_times,
     is_date,
     is_time_name,
-    shown,
     usual_minutes,
 )
 from graphode.data.traffic_series import TrafficSeries, regular_times, split_by_fractions
@@ -41,7 +40,7 @@ class SpeedTable:
     """
 
     values: np.ndarray
-    times: np.ndarray | None = None
+    times: RowTimes | None = None
     names: tuple[str, ...] | None = None
 
     def place(self, row: int, column: int) -> str:
@@ -49,7 +48,7 @@ class SpeedTable:
         sensor = f"{column}" if self.names is None else f"{self.names[column]!r}"
         # Of a CSV, where lines are counted from 1 and names are the first.
         line = f"line {row + 1 + (self.names is not None)}"
-        return f"sensor {sensor} at {line if self.times is None else shown(self.times[row])}"
+        return f"sensor {sensor} at {line if self.times is None else self.times.shown(row)}"
 
 
 def read_speeds(
@@ -94,13 +93,14 @@ def read_speeds(
         _refuse_empty(table, path.name)
     minutes = interval_minutes
     if minutes is None:
-        minutes = 5.0 if table.times is None else usual_minutes(table.times)
+        minutes = 5.0 if table.times is None else usual_minutes(table.times.elapsed)
     check_interval(minutes, path.name)
-    times = regular_times(len(table.values))
+    times, stretches = regular_times(len(table.values)), None
     if table.times is not None:
-        check_order(table.times, path.name)
-        midnight = table.times[0].astype("datetime64[D]")
-        times = torch.from_numpy((table.times - midnight) / np.timedelta64(1, "m") / minutes)
+        table.times.check_order(path.name)
+        times = torch.from_numpy(table.times.axis(minutes))
+        if table.times.stretches[-1]:
+            stretches = torch.from_numpy(table.times.stretches)
     speeds = torch.from_numpy(table.values * scale).to(torch.get_default_dtype())
     return TrafficSeries(
         name=path.stem,
@@ -110,6 +110,7 @@ def read_speeds(
         distances=distances,
         observed=None if missing == "refuse" else torch.isfinite(speeds),
         steps_per_day=round(MINUTES_PER_DAY / minutes),
+        stretches=stretches,
         sensor_names=table.names,
         checksums={path.name: file_sha256(path)},
     )
@@ -167,7 +168,7 @@ def _columns(path: Path) -> SpeedTable:
         if not pd.api.types.is_numeric_dtype(table[name]):
             cells = table[name].tolist()
             row = next((k for k, cell in enumerate(cells) if not is_number(cell)), 0)
-            when = f"line {row + 1 + named}" if times is None else f"the row of {shown(times[row])}"
+            when = f"line {row + 1 + named}" if times is None else f"the row of {times.shown(row)}"
             raise ValueError(
                 f"Column {name!r} of {path.name} must hold numbers, but in {when} it holds "
                 f"{cells[row]!r}."
@@ -201,13 +202,13 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
 
 
-def _merged(values: np.ndarray, dates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _merged(values: np.ndarray, times: RowTimes) -> tuple[np.ndarray, RowTimes]:
     """The mean of the rows of one time, NaN left out, in the place of the first of them."""
-    distinct, first, place = np.unique(dates, return_index=True, return_inverse=True)
+    distinct, first, place = np.unique(times.elapsed, return_index=True, return_inverse=True)
     known = ~np.isnan(values)
     total, count = (np.zeros((len(distinct), values.shape[1])) for _ in range(2))
     np.add.at(total, place, np.where(known, values, 0.0))
     np.add.at(count, place, known)
     means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     order = first.argsort()
-    return means[order], distinct[order]
+    return means[order], times[first[order]]

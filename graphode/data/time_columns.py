@@ -3,6 +3,8 @@
 A first column is the time if it is headed time, date, datetime or timestamp, or if its cells are
 not numbers. Numbers are unix seconds. Dates have one format for the whole column: year first
 (2024-05-06 00:05), or day and month first where only one of the two orders makes every cell a date.
+Offsets from UTC (2024-05-06T00:05+02:00) stand in every cell or in none. The time of day is that of
+the clock, as it is written; of unix seconds it is UTC's.
 
 Numbers under another name, or none, are a sensor, unless they look like a time or a count of rows:
 never falling over 12 rows or more, or typically 100 times as large as all else. Those are refused.
@@ -10,6 +12,8 @@ never falling over 12 rows or more, or typically 100 times as large as all else.
 
 import numpy as np
 import pandas as pd
+
+from graphode.data.row_times import RowTimes, written
 
 TIME_NAMES = ("time", "date", "datetime", "timestamp")
 UNIX_SECONDS = (1e8, 1e10)  # 1973 to 2286: neither milliseconds nor 202405060005 lie in it
@@ -24,6 +28,8 @@ MINUTES_PER_DAY = 1440
 
 ORDERS = ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y", "%Y{0}%m{0}%d")
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+# What is written before an offset, and the offset; a date alone, 2024-05-06, has none.
+WITH_OFFSET = r"^(.*[T ].*\d)\s*(Z|[+-]\d\d(?::?\d\d)?)$"
 
 
 def is_time_name(name: object) -> bool:
@@ -36,7 +42,7 @@ def is_date(cell: object) -> bool:
     return bool(_readings(pd.Series([cell])))
 
 
-def find_times(column: pd.Series, others: np.ndarray, file: str) -> np.ndarray | None:
+def find_times(column: pd.Series, others: np.ndarray, file: str) -> RowTimes | None:
     """The times in the first column of a table, None if it is a sensor's.
 
     Args:
@@ -80,31 +86,7 @@ def check_interval(minutes: float, file: str) -> None:
         )
 
 
-def check_order(times: np.ndarray, file: str) -> None:
-    """Refuse rows that repeat a time or go back."""
-    wrong = np.diff(times) <= np.timedelta64(0, "ns")
-    if wrong.any():
-        row = int(wrong.argmax()) + 1
-        before, now = shown(times[row - 1]), shown(times[row])
-        if before == now:
-            raise ValueError(
-                f"{file} must have one row for each time, but that of {now} repeats the row before "
-                "it. Delete one, or take the mean of such rows with --duplicates mean (in Python "
-                '`duplicates="mean"`).'
-            )
-        raise ValueError(
-            f"The rows of {file} must be in the order of time, but {now} comes before the row "
-            f"before it, {before}. Sort the rows."
-        )
-
-
-def shown(time: np.datetime64) -> str:
-    """A time as people write it."""
-    text = str(time.astype("datetime64[s]")).replace("T", " ")
-    return text.removesuffix(":00") if text.endswith(":00") else text
-
-
-def _unix_times(column: pd.Series, file: str) -> np.ndarray:
+def _unix_times(column: pd.Series, file: str) -> RowTimes:
     seconds = column.to_numpy(dtype=np.float64)
     wrong = ~((seconds >= UNIX_SECONDS[0]) & (seconds < UNIX_SECONDS[1]))
     if wrong.any():
@@ -114,10 +96,11 @@ def _unix_times(column: pd.Series, file: str) -> np.ndarray:
             f"1714953900, but line {_line(column, row)} holds {column.iloc[row]}. Write it "
             "so, or delete the column: rows without times are 5 minutes apart."
         )
-    return (seconds * 1e3).round().astype("datetime64[ms]").astype("datetime64[ns]")
+    times = (seconds * 1e3).round().astype("datetime64[ms]").astype("datetime64[ns]")
+    return RowTimes(times, times)
 
 
-def _dates(column: pd.Series, file: str) -> np.ndarray:
+def _dates(column: pd.Series, file: str) -> RowTimes:
     readings = _readings(column)
     if not readings:
         cells = column.tolist()
@@ -129,10 +112,10 @@ def _dates(column: pd.Series, file: str) -> np.ndarray:
         )
     if len(readings) > 1:
         first = column.iloc[0]
-        days = " or ".join(shown(reading[0]).split(" ")[0] for reading in readings)
+        days = " or ".join(written(reading.clock[0]).split(" ")[0] for reading in readings)
         raise ValueError(
             f"The dates of {file} may have the day first or the month first: {first!r} is {days}. "
-            f"Write {shown(readings[0][0])}, the year first."
+            f"Write {written(readings[0].clock[0])}, the year first."
         )
     return readings[0]
 
@@ -142,25 +125,37 @@ def _line(column: pd.Series, row: int) -> int:
     return row + 1 + isinstance(column.name, str)
 
 
-def _readings(column: pd.Series) -> list[np.ndarray]:
+def _readings(column: pd.Series) -> list[RowTimes]:
     """Every way to read all cells as dates of one format."""
     if pd.api.types.is_datetime64_any_dtype(column):
-        return [_plain(column)] if not column.isna().any() else []
+        elapsed = column if column.dt.tz is None else column.dt.tz_convert("UTC")
+        return [RowTimes(_plain(elapsed), _plain(column))] if not column.isna().any() else []
     cells = column.astype(object).fillna("").astype(str).str.strip()
     formats = ["ISO8601"]
     if separator := next((mark for mark in "/.-" if mark in cells.iloc[0]), None):
         formats += [order.format(separator) + clock for order in ORDERS for clock in CLOCKS]
-    found = []
+    parts = cells.str.extract(WITH_OFFSET)
+    without = parts[0].fillna(cells)
+    if parts[1].isna().nunique() > 1:  # a clock of which the offset is not known, and others
+        return []
+    found: list[RowTimes] = []
     for format in formats:
         if pd.isna(pd.to_datetime(cells.iloc[0], format=format, errors="coerce")):
             continue
-        read = pd.to_datetime(cells, format=format, errors="coerce", utc=True)
-        if not read.isna().any() and not any(np.array_equal(_plain(read), x) for x in found):
-            found.append(_plain(read))
+        elapsed, clock = (
+            pd.to_datetime(part, format=format, errors="coerce", utc=True)
+            for part in (cells, without)
+        )
+        if elapsed.isna().any() or clock.isna().any():
+            continue
+        reading = RowTimes(_plain(elapsed), _plain(clock))
+        if not any(reading.is_same(other) for other in found):
+            found.append(reading)
     return found
 
 
 def _plain(dates: pd.Series) -> np.ndarray:
+    """As the clock shows them, without an offset."""
     return np.asarray(dates.dt.tz_localize(None), dtype="datetime64[ns]")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 
 from graphode.experiments.run_folder import RESULT
 from graphode.experiments.sitting import say
@@ -24,14 +25,8 @@ from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_presets import Model, Preset
 from graphode.experiments.traffic_run import run as run_traffic
+from graphode.experiments.traffic_units import Units
 
-NAMES = {
-    "rmse": "RMSE, mph",
-    "rmse_per_sensor": "RMSE by the printed formula (mean over sensors), mph",
-    "mae": "MAE, mph",
-    "mape": "MAPE, %",
-    "mape_printed": "MAPE by the printed formula, %",
-}
 SHOWN = ("rmse", "mape")  # on the terminal
 KEEPS = (0.3, 0.5, 0.7, 1.0)
 
@@ -122,6 +117,7 @@ class Table2:
         duplicates: What to do with its rows of one time: refuse or mean.
         interval_minutes: The unit of its time; by default the median distance between rows.
         directed: Whether its distances may be longer one way than back.
+        unit: Of its speeds, a word that stands beside errors, such as km/h.
         chunk: Members trained at once; None for as many as fit.
         capture: Record updates as CUDA graphs where solver and device allow it.
         data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
@@ -148,6 +144,7 @@ class Table2:
     duplicates: Literal["refuse", "mean"] = "refuse"
     interval_minutes: float | None = None
     directed: bool = False
+    unit: str | None = None
     chunk: int | None = None
     capture: bool = True
     data_root: Path | None = None
@@ -187,32 +184,37 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
         cells = [cell for cell in cells if (Path(str(cell[2].out)) / RESULT).is_file()]
         if not cells:
             raise ValueError(f"No run of the table is finished in {out}. Leave out --finished.")
-    rows: list[Row] = []
     results: dict[tuple[str, str], dict[str, Any]] = {}
     for number, (line, column, cell) in enumerate(cells, 1):
         say(console, f"[{number}/{len(cells)}] {line.name}, {column}")
-        result = run_traffic(cell, console)
-        results[line.name, column] = result
-        rows += rows_of(result, line, column, config.quick)
+        results[line.name, column] = run_traffic(cell, console)
+    units = Units.of(list(results.values()), config.unit)
+    rows = [
+        row
+        for line, column, _ in cells
+        for row in rows_of(results[line.name, column], line, column, units, config.quick)
+    ]
     rows = [_labelled(row, rows) for row in rows]
     rows.sort(key=lambda row: [line.name for line in LINES].index(row.model))
-    dataset = cells[0][2].dataset
+    first = cells[0][2]
+    dataset = first.speeds.name if first.dataset == "file" and first.speeds else first.dataset
     title = f"Table 2, traffic forecasting on {dataset}"
     if config.quick:
         title += " – QUICK: few members, epochs and masks"
-    found = claims(results)
-    notes = _notes(dataset, [] if config.quick else found)
+    found = claims(results, units.minutes)
+    notes = _notes(dataset, units, [] if config.quick else found)
     if config.quick:
         notes.append("QUICK: what must be seen is not judged by so little; see claims.json.")
     write(rows, out, title, notes, costs=False)
     (out / "claims.json").write_text(json.dumps(found, indent=2) + "\n")
     for metric in SHOWN:
-        chosen = [row for row in rows if row.metric == NAMES[metric]]
-        console.print(rich_table(chosen, f"{title}: {NAMES[metric]}", costs=False))
+        name = units.metric(metric)
+        chosen = [row for row in rows if row.metric == name]
+        console.print(rich_table(chosen, escape(f"{title}: {name}"), costs=False))
     for note in notes:
         say(console, note)
     folders = {key: Path(result["config"]["out"]) for key, result in results.items()}
-    for picture in traffic_figures.draw_all(folders, out):
+    for picture in traffic_figures.draw_all(folders, out, units):
         say(console, f"Picture: {picture}")
     say(console, f"Table: {out / 'table.md'}, table.csv, table.json")
     return rows
@@ -265,6 +267,7 @@ def cell_config(
         duplicates=config.duplicates,
         interval_minutes=config.interval_minutes,
         directed=config.directed,
+        unit=config.unit,
         chunk=config.chunk,
         capture=config.capture,
         data_root=config.data_root,
@@ -273,7 +276,9 @@ def cell_config(
     )
 
 
-def rows_of(result: dict[str, Any], line: Line, column: str, quick: bool) -> list[Row]:
+def rows_of(
+    result: dict[str, Any], line: Line, column: str, units: Units, quick: bool
+) -> list[Row]:
     """Every metric of a cell; of STGCN's protocol at every horizon."""
     if result["config"]["protocol"] == "unseen_times":
         return []
@@ -282,7 +287,7 @@ def rows_of(result: dict[str, Any], line: Line, column: str, quick: bool) -> lis
         Row(
             model=line.name,
             column=name,
-            metric=NAMES[metric],
+            metric=units.metric(metric),
             mean=value["mean"],
             std=value["std"],
             **_paper(line, name, metric),
@@ -323,12 +328,13 @@ def _labelled(row: Row, rows: Sequence[Row]) -> Row:
     return dataclasses.replace(row, label=", ".join(filter(None, words)))
 
 
-def _notes(dataset: str, found: list[dict[str, Any]]) -> list[str]:
+def _notes(dataset: str, units: Units, found: list[dict[str, Any]]) -> list[str]:
     notes = [
         "Mean ± standard deviation over training seeds and masks of the test data. Columns are "
         "the probability to keep a timestamp; 5 samples in, the next one out. Of each member the "
         "epoch of lowest validation loss is tested.",
         "The paper's numbers (below ours) are of PeMSD7(M)"
+        + (", in mph" if units.speed != "mph" else "")
         + ("." if dataset == "pemsd7m" else f", not of {dataset}: other roads, other speeds."),
     ]
     for claim in found:

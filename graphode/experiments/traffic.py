@@ -31,6 +31,11 @@ BASELINES = ("persistence", "historical_average")
 FIRST_TEST_MASK = 1_000_000
 
 
+def unit_of(dataset: str, given: str | None = None) -> str | None:
+    """The unit of the speeds; None where files do not say and nobody has."""
+    return given or (None if dataset == "file" else "mph")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrafficForecast:
     """Settings of one run; `TrafficForecast.of` fills them from a preset.
@@ -39,9 +44,9 @@ class TrafficForecast:
         model: A line of the table.
         dataset: pems08, pemsd7m, simulated, or file with --speeds and --distances.
         preset: Where settings that are not given come from: printed (the paper's text) or tuned.
-        protocol: next_sample (the paper's: 5 samples in, the next one out), stgcn (12 in, 15, 30
-            and 45 minutes out), or unseen_times (trained on every second timestamp, tested on
-            those between).
+        protocol: next_sample (the paper's: 5 samples in, the next one out), stgcn (12 in; 3, 6
+            and 9 intervals out, such as 15, 30 and 45 minutes), or unseen_times (trained on every
+            second timestamp, tested on those between).
         keep: Probability to keep a timestamp.
         members: How many are trained; member k has the seed `seed` + k.
         seed: Of the first member: its weights, its training mask and its batches.
@@ -74,6 +79,7 @@ class TrafficForecast:
         interval_minutes: The unit of its time; by default the median distance between rows, made
             a usual one.
         directed: Whether its distances may be longer one way than back.
+        unit: Of its speeds, a word that stands beside errors, such as km/h.
         deterministic: Use deterministic kernels only.
         device: auto, cpu, cuda, cuda:1 …
         chunk: Members trained at once; None for as many as fit.
@@ -123,6 +129,7 @@ class TrafficForecast:
     duplicates: Literal["refuse", "mean"] = "refuse"
     interval_minutes: float | None = None
     directed: bool = False
+    unit: str | None = dataclasses.field(default=None, metadata=NOT_IDENTITY)
 
     deterministic: bool = False
     device: str = "auto"
@@ -178,6 +185,12 @@ class TrafficForecast:
                 "--dataset file needs --speeds, a table of speeds, and --distances, between its "
                 "sensors: without distances there is no graph."
             )
+        known = unit_of(self.dataset)
+        if known is not None and self.unit not in (None, known):
+            raise ValueError(
+                f"`unit` names that of one's own files, but the data set is {self.dataset}, whose "
+                f"speeds are in {known}. Leave out --unit {self.unit}: nothing is converted."
+            )
         if not 0 <= self.seed <= FIRST_TEST_MASK - self.members:
             raise ValueError(
                 f"Seeds must lie from 0 to {FIRST_TEST_MASK - 1}, but are {self.seed} to "
@@ -195,7 +208,7 @@ class TrafficForecast:
         return 1 if self.keep == 1 else self.masks
 
     def resolved(self) -> "TrafficForecast":
-        """With a device, a folder, and the checksums of one's own files."""
+        """With a device, a folder, and a unit where it is known."""
         auto = "cuda" if torch.cuda.is_available() else "cpu"
         name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
@@ -203,7 +216,8 @@ class TrafficForecast:
             if not path.is_file():
                 raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
         device = auto if self.device == "auto" else self.device
-        return dataclasses.replace(self, device=device, out=self.out or RUNS / name)
+        unit = unit_of(self.dataset, self.unit)
+        return dataclasses.replace(self, device=device, out=self.out or RUNS / name, unit=unit)
 
     @functools.cached_property
     def files(self) -> dict[str, str]:

@@ -19,14 +19,19 @@ RIVALS = ("GCGRU", "GRU", "Persistence", "Historical average")
 FEWEST, SMALLEST_SHARE = 300, 0.002
 
 
-def claims(results: Results) -> list[dict[str, Any]]:
-    """Each claim that can be checked, whether it holds, and the numbers."""
+def claims(results: Results, minutes: float) -> list[dict[str, Any]]:
+    """Each claim that can be checked, whether it holds, and the numbers.
+
+    Args:
+        minutes: Length of an interval.
+    """
     found = []
+    words = {"one": f"{minutes:g}", "two": f"{2 * minutes:g}", "s": "s" * (minutes != 1)}
     for claim, check in _CLAIMS:
         finding = check(results)
         if finding is not None:
             holds, where = finding
-            found.append({"claim": claim, "holds": holds, "where": where})
+            found.append({"claim": claim.format(**words), "holds": holds, "where": where})
     return found
 
 
@@ -175,10 +180,10 @@ _CLAIMS: tuple[tuple[str, Callable[[Results], Finding | None]], ...] = (
     ),
     ("Of 30 and 50 %, where they ran, it does so by more than one standard deviation", _clearly),
     ("Its margin over GCGRU grows as data gets sparser", _sparser),
-    ("Its margin over GCGRU grows with the gap to the forecast (5-minute intervals)", _longer),
+    ("Its margin over GCGRU grows with the gap to the forecast ({one}-minute intervals)", _longer),
     (
-        "5 minutes ahead, trained at multiples of 10, it is no worse than interpolation between "
-        "its own forecasts and better than persistence",
+        "{one} minute{s} ahead, trained at multiples of {two}, it is no worse than interpolation "
+        "between its own forecasts and better than persistence",
         _unseen,
     ),
     ("When a tenth of the sensors come and go, the others' RMSE rises by 5 % at most", _churn),

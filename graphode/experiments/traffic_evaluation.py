@@ -18,7 +18,7 @@ from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import windows_at_once
 
 LONGEST_GAP = 24  # longer ones are counted there
-PARTS_OF_DAY = 48
+PARTS_OF_DAY = 48  # fewer where intervals are longer than half an hour
 SHOWN_SENSORS, SHOWN_DAYS = 3, 1
 
 
@@ -29,7 +29,7 @@ class Tested:
     Attributes:
         metrics: By name, `[members, masks, queries]`.
         gaps: Squared errors by the time from the last sample to the forecast, over all masks.
-        day: By the half-hour of the day.
+        day: By the half-hour of the day, or by the interval, if that is longer.
         arrays: Forecasts of the first member for some sensors, to be drawn.
     """
 
@@ -85,7 +85,8 @@ def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
     """Forecast every window of every mask."""
     members, device = len(data.normalizers), data.device
     gaps = GroupedSquares(members, LONGEST_GAP + 1, device)
-    day = GroupedSquares(members, PARTS_OF_DAY, device)
+    parts = min(PARTS_OF_DAY, data.series.steps_per_day)
+    day = GroupedSquares(members, parts, device)
     measured: list[dict[str, Tensor]] = []
     arrays: dict[str, np.ndarray] = {}
     for number in range(data.config.num_masks):
@@ -101,7 +102,7 @@ def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
             gap = (when - own.times[own.inputs[rows, -1:]]).round()
             share = when % data.series.steps_per_day / data.series.steps_per_day
             gaps.add(forecast, truth, gap, mask)
-            day.add(forecast, truth, (share * PARTS_OF_DAY).floor(), mask)
+            day.add(forecast, truth, (share * parts).floor(), mask)
             if number == 0:
                 shown.append(forecast[0, :, 0])
         measured.append(sums.metrics())
@@ -128,8 +129,9 @@ def _to_draw(
     until = series.times[test.start] + SHOWN_DAYS * series.steps_per_day
     rows = torch.arange(test.start, test.stop)[series.times[test.start : test.stop] < until]
     chosen = when < until
+    names = series.sensor_names or range(series.num_sensors)
     return {
-        "sensors": sensors.numpy(),
+        "sensors": np.array([f"{names[k]}" for k in sensors.tolist()]),
         "forecast_times": when[chosen].numpy(),
         "forecasts": forecast.cpu()[chosen][:, sensors].float().numpy(),
         "truth_times": series.times[rows].numpy(),

@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from graphode.experiments.node_figures import COLORS, curve, picture
 from graphode.experiments.run_folder import ARRAYS, METRICS
 from graphode.experiments.traffic_claims import enough, rmse_by
+from graphode.experiments.traffic_units import Units
 
 Folders = Mapping[tuple[str, str], Path]  # by line and column of the table
-STEP_MINUTES = 5
 SHOWN_GAP = 15
 COMPARED = {
     "GCDE-GRU": COLORS[1],
@@ -30,11 +30,11 @@ COMPARED = {
 }
 
 
-def draw_all(folders: Folders, out: Path) -> Iterator[Path]:
+def draw_all(folders: Folders, out: Path, units: Units) -> Iterator[Path]:
     """Every picture that these runs allow."""
     for name, draw in PICTURES.items():
         path = out / f"{name}.png"
-        if draw(folders, path):
+        if draw(folders, path, units):
             yield path
 
 
@@ -49,7 +49,7 @@ def _lines(folders: Folders, column: str) -> dict[str, Path]:
     return {line: folders[line, column] for line in order if (line, column) in folders}
 
 
-def gap_histograms(folders: Folders, path: Path) -> bool:
+def gap_histograms(folders: Folders, path: Path, units: Units) -> bool:
     """The training data of the first member."""
     columns = [column for column in _columns(folders) if column != "100 %"]
     if not columns:
@@ -62,7 +62,7 @@ def gap_histograms(folders: Folders, path: Path) -> bool:
             bins = np.arange(0.5, SHOWN_GAP + 1.5)
             axes.hist(np.minimum(gaps, SHOWN_GAP), bins, density=True, color=COLORS[0], rwidth=0.85)
             axes.set_title(f"keep {column}: mean gap {gaps.mean():.2f}")
-            axes.set_xlabel("gap, 5-minute intervals")
+            axes.set_xlabel(f"gap, {units.intervals}")
             axes.set_xticks([1, 5, 10, SHOWN_GAP], ["1", "5", "10", f"≥ {SHOWN_GAP}"])
             axes.grid(axis="x", visible=False)
         panels[0].set_ylabel("share of the gaps")
@@ -72,7 +72,7 @@ def gap_histograms(folders: Folders, path: Path) -> bool:
     return True
 
 
-def training_curves(folders: Folders, path: Path) -> bool:
+def training_curves(folders: Folders, path: Path, units: Units) -> bool:
     """Validation RMSE, mean over members; each has validation data of its own, as kept."""
     columns = _columns(folders)
     trained = {
@@ -94,12 +94,12 @@ def training_curves(folders: Folders, path: Path) -> bool:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_title(f"keep {column}")
             axes.set_xlabel("epoch")
-        panels[0].set_ylabel("validation RMSE, mph")
+        panels[0].set_ylabel(units.named("validation RMSE"))
         _legend_below(panels[0])
     return True
 
 
-def forecasts(folders: Folders, path: Path) -> bool:
+def forecasts(folders: Folders, path: Path, units: Units) -> bool:
     """A day of the test, sparsest data: what GCGRU and GCDE-GRU said, and what was measured."""
     columns = _columns(folders)
     runs = {
@@ -118,10 +118,10 @@ def forecasts(folders: Folders, path: Path) -> bool:
     with picture(path, len(sensors), 4.6, 2.7) as panels:
         for place, (axes, sensor) in enumerate(zip(panels, sensors, strict=True)):
             start = first["truth_times"][0]
-            hours = _hours(first["truth_times"], start)
+            hours = (first["truth_times"] - start) * units.minutes / 60
             axes.plot(hours, first["truths"][:, place], color="0.75", lw=1.0, label="measured")
             for line, arrays in reversed(loaded.items()):
-                when = _hours(arrays["forecast_times"], start)
+                when = (arrays["forecast_times"] - start) * units.minutes / 60
                 style = {"marker": "o", "linestyle": "none", "color": COMPARED[line]}
                 if line == "GCGRU":  # a ring, which does not hide the other's dot
                     style |= {"markersize": 4.5, "markerfacecolor": "none", "markeredgewidth": 0.8}
@@ -131,12 +131,12 @@ def forecasts(folders: Folders, path: Path) -> bool:
             axes.set_title(f"sensor {sensor}")
             axes.set_xlabel("hours into the test")
             axes.set_xticks(np.arange(0, hours.max() + 3, 6))
-        panels[0].set_ylabel("speed, mph")
+        panels[0].set_ylabel(units.named(units.quantity))
         _legend_below(panels[0])
     return True
 
 
-def by_gap(folders: Folders, path: Path) -> bool:
+def by_gap(folders: Folders, path: Path, units: Units) -> bool:
     """Error by gap, and the margin of GCDE-GRU over GCGRU, from the sparsest data."""
     columns = _columns(folders)
     runs = _lines(folders, columns[0]) if columns else {}
@@ -151,7 +151,7 @@ def by_gap(folders: Folders, path: Path) -> bool:
             band = mean[gaps] - std[gaps], mean[gaps] + std[gaps]
             panels[0].fill_between(gaps, *band, color=COMPARED[line], alpha=0.15, lw=0)
         panels[0].set_title(f"keep {columns[0]}")
-        panels[0].set_ylabel("test RMSE, mph")
+        panels[0].set_ylabel(units.named("test RMSE"))
         _legend_below(panels[0])
         if compared:
             ours, theirs = found["GCDE-GRU"], found["GCGRU"]
@@ -162,12 +162,12 @@ def by_gap(folders: Folders, path: Path) -> bool:
             panels[1].set_title("RMSE of GCDE-GRU against GCGRU's")
             panels[1].set_ylabel("lower by, %")
         for axes in panels:
-            axes.set_xlabel("gap to the forecast, 5-minute intervals")
+            axes.set_xlabel(f"gap to the forecast, {units.intervals}")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return True
 
 
-def by_time(folders: Folders, path: Path) -> bool:
+def by_time(folders: Folders, path: Path, units: Units) -> bool:
     """Error by the half-hour of the day."""
     columns = _columns(folders)
     columns = [columns[0], columns[-1]] if len(columns) > 1 else columns
@@ -189,7 +189,7 @@ def by_time(folders: Folders, path: Path) -> bool:
             axes.set_xlabel("time of day, hours")
             axes.set_xticks(range(0, 25, 6))
             axes.set_ylim(0, 1.3 * top or None)
-        panels[0].set_ylabel("test RMSE, mph")
+        panels[0].set_ylabel(units.named("test RMSE"))
         _legend_below(panels[0])
     return True
 
@@ -198,10 +198,6 @@ def _legend_below(axes: Any) -> None:
     """One legend for all panels, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     axes.figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-
-
-def _hours(times: np.ndarray, start: float) -> np.ndarray:
-    return (times - start) * STEP_MINUTES / 60
 
 
 PICTURES: dict[str, Any] = {

@@ -23,6 +23,7 @@ from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import say, sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
+    MINUTES_PER_DAY,
     STGCN_HORIZONS,
     described,
     graph_of,
@@ -41,6 +42,7 @@ from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
+from graphode.experiments.traffic_units import Units
 from graphode.experiments.training import COSTS, Outcome, Training, train
 from graphode.flows import capture
 from graphode.graphs import Graph
@@ -50,7 +52,7 @@ CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and th
 
 def run(config: TrafficForecast, console: Console | None = None) -> dict[str, Any]:
     """Train and test the members, or go on, or read what was finished; prints the result."""
-    return sit(config, console, _made, _line)
+    return sit(config, console, _made, functools.partial(_line, unit=config.unit))
 
 
 def _made(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -64,6 +66,9 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
     roads = graph_of(series, config)
     if config.dataset == "file":
         say(console, described(series, roads))
+        if series.stretches is not None:
+            changes = counted(int(series.stretches[-1]), "time")
+            say(console, f"The offset from UTC changes {changes}: no window lies across a change.")
     graph = roads.normalize("sym").to(device, torch.get_default_dtype())
     masks = [training_mask(series, config, seed) for seed in config.seeds]
     normalizers = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
@@ -171,13 +176,14 @@ def _result(
             "sensors": series.num_sensors,
             "steps": series.num_steps,
             "edges": roads.num_edges,
+            "interval_minutes": MINUTES_PER_DAY / series.steps_per_day,
             "checksums": dict(series.checksums),
         },
         "members": len(kept),
         "failed_seeds": [config.seeds[k] for k in range(config.members) if k not in kept],
         # In the unit of the speeds, or per cent; over members and masks.
         "metrics": {name: _spread(values[kept]) for name, values in measured.metrics.items()},
-        "horizons": _horizons(config, measured, kept),
+        "horizons": _horizons(config, series, measured, kept),
         "selected": selected,
         "test": {name: values[..., 0].tolist() for name, values in measured.metrics.items()},
         "evaluations": _evaluations([] if outcome is None else read_metrics(folder.path)),
@@ -198,12 +204,14 @@ def _evaluations(rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _horizons(config: TrafficForecast, measured: Tested, kept: list[int]) -> dict[str, Any]:
+def _horizons(
+    config: TrafficForecast, series: TrafficSeries, measured: Tested, kept: list[int]
+) -> dict[str, Any]:
     """Errors at each of STGCN's horizons."""
     if config.protocol != "stgcn":
         return {}
     return {
-        f"{5 * ahead} min": {
+        f"{ahead * MINUTES_PER_DAY / series.steps_per_day:g} min": {
             name: _spread(values[kept][..., k : k + 1]) for name, values in measured.metrics.items()
         }
         for k, ahead in enumerate(STGCN_HORIZONS)
@@ -225,25 +233,30 @@ def _spread(values: Tensor) -> dict[str, float | None]:
 
 def _arrays(measured: Tested, masks: list[Tensor], series: TrafficSeries) -> dict[str, np.ndarray]:
     span = series.split.train
-    first = series.times[span.start : span.stop][masks[0][span.start : span.stop]]
+    rows = torch.arange(span.start, span.stop)[masks[0][span.start : span.stop]]
+    gaps = series.times[rows].diff()
+    if series.stretches is not None:
+        gaps = gaps[series.stretches[rows].diff() == 0]
     return {
         "gap_squares": measured.gaps.squares.cpu().numpy(),
         "gap_counts": measured.gaps.counts.cpu().numpy(),
         "day_squares": measured.day.squares.cpu().numpy(),
         "day_counts": measured.day.counts.cpu().numpy(),
-        "training_gaps": first.diff().numpy(),
+        "training_gaps": gaps.numpy(),
         **measured.arrays,
     }
 
 
-def _line(result: dict[str, Any]) -> str:
+def _line(result: dict[str, Any], unit: str | None) -> str:
     config, metrics = result["config"], result["metrics"]
     name = f"{config['model']} on {config['dataset']}, keep {100 * config['keep']:.0f} %"
     if not result["members"]:
         return f"{name}: no member had a finite validation loss. Lower --lr."
     rmse, mape = metrics["rmse"], metrics["mape"]
+    speed = Units.of([result], unit).speed
+    error = f"{rmse['mean']:.3f} ± {rmse['std']:.3f}" + (f" {speed}" if speed else "")
     words = [
-        f"{name}: test RMSE {rmse['mean']:.3f} ± {rmse['std']:.3f} mph, MAPE {mape['mean']:.2f} % "
+        f"{name}: test RMSE {error}, MAPE {mape['mean']:.2f} % "
         f"over {counted(result['members'], 'member')}"
     ]
     if result["failed_seeds"]:

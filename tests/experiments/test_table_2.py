@@ -12,7 +12,6 @@ from graphode.experiments import traffic_figures
 from graphode.experiments.table_2 import (
     KEEPS,
     LINES,
-    NAMES,
     PAPER,
     Line,
     Table2,
@@ -23,10 +22,12 @@ from graphode.experiments.table_2 import (
 )
 from graphode.experiments.tables import Row
 from graphode.experiments.traffic_claims import claims, rmse_by
+from graphode.experiments.traffic_units import NAMES, Units
 
 REQUIRED = {
     "model", "column", "metric", "mean", "std", "paper", "members", "evaluations", "seconds",
 }  # fmt: skip
+FIVE_MINUTES = Units("mph", 5.0)
 
 
 def test_the_table_is_written_with_its_claims_and_pictures(tmp_path, capsys, without_type_checks):
@@ -41,7 +42,7 @@ def test_the_table_is_written_with_its_claims_and_pictures(tmp_path, capsys, wit
     assert all(row.keys() >= REQUIRED for row in rows)
     names = ["Persistence", "GCGRU, printed", "GCDE-GRU, printed", "GCGRU", "GCDE-GRU"]
     assert list(dict.fromkeys(row["model"] for row in rows)) == names
-    assert {row["metric"] for row in rows} == set(NAMES.values())
+    assert {row["metric"] for row in rows} == set(map(FIVE_MINUTES.metric, NAMES))
     stgcn = [row["column"] for row in rows if row["column"].startswith("12 in")]
     assert set(stgcn) == {f"12 in, {ahead} min out" for ahead in (15, 30, 45)}
     printed = [
@@ -180,7 +181,7 @@ def test_claims_are_checked_on_the_numbers(tmp_path):
     ours, theirs = [1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.1, 1.2, 1.3, 1.4]
     churn = {"rise_percent": {"mean": 1.0}}
     results = table_of(tmp_path, ours, theirs, churn=churn)
-    found = {c["claim"]: c for c in claims(results)}
+    found = {c["claim"]: c for c in claims(results, 5.0)}
     holds = {claim.split(",")[0].split(" grows")[0]: c["holds"] for claim, c in found.items()}
     assert holds["Tuned"]
     clearly = next(c for claim, c in found.items() if "standard deviation" in claim)
@@ -201,7 +202,7 @@ def test_claims_that_fail_say_where(tmp_path):
     }
     results = table_of(tmp_path, ours, theirs, churn=churn)
     results["GCDE-GRU", "unseen times"] = result_of(tmp_path, 1.0, unseen_times=unseen)
-    found = claims(results)
+    found = claims(results, 5.0)
     for part, where in (
         ("wherever all ran", "GCGRU at 30 %"),
         ("standard deviation", "GCGRU at 30 %: by -"),
@@ -216,13 +217,13 @@ def test_claims_that_fail_say_where(tmp_path):
 def test_a_loss_that_shrinks_with_sparser_data_is_no_margin_that_grows(tmp_path):
     results = table_of(tmp_path, [1.1] * 5, [1.0] * 5)
     results["GCDE-GRU", "50 %"]["metrics"]["rmse"]["mean"] *= 1.1
-    claim = next(c for c in claims(results) if "gets sparser" in c["claim"])
+    claim = next(c for c in claims(results, 5.0) if "gets sparser" in c["claim"])
     assert claim["where"][0].startswith("-10.0 %")
     assert not claim["holds"]
 
 
 def test_what_is_not_there_is_not_claimed():
-    assert claims({}) == []
+    assert claims({}, 5.0) == []
 
 
 def test_errors_by_group_are_means_over_members(tmp_path):
@@ -235,9 +236,11 @@ def test_errors_by_group_are_means_over_members(tmp_path):
 
 def test_pictures_that_cannot_be_drawn_are_left_out(tmp_path):
     folder = folder_with(tmp_path / "run", [1.0, 2.0, 3.0])
-    drawn = list(traffic_figures.draw_all({("Persistence", "30 %"): folder}, tmp_path))
+    drawn = list(
+        traffic_figures.draw_all({("Persistence", "30 %"): folder}, tmp_path, FIVE_MINUTES)
+    )
     assert [path.stem for path in drawn] == ["gaps", "by-gap", "by-time"]
-    assert list(traffic_figures.draw_all({}, tmp_path)) == []
+    assert list(traffic_figures.draw_all({}, tmp_path, FIVE_MINUTES)) == []
 
 
 def test_a_failed_run_is_a_row_without_numbers():
@@ -250,6 +253,6 @@ def test_a_failed_run_is_a_row_without_numbers():
         "seconds": 1.0,
         "config": {"protocol": "next_sample", "epochs": 2, "out": "x"},
     }
-    (row,) = rows_of(result, Line("GCGRU", "gcgru"), "30 %", quick=False)
+    (row,) = rows_of(result, Line("GCGRU", "gcgru"), "30 %", FIVE_MINUTES, quick=False)
     assert row.mean is None
     assert row.members == 0
