@@ -125,10 +125,10 @@ def mix(
     out = torch.empty(members, rows, out_channels, dtype=h.dtype, device=h.device)
     if out.numel() == 0:
         return out
-    h = _readable(h)
+    h = readable(h)
     _mix[(triton.cdiv(rows, MIX_ROWS * MIX_TILES), members)](
         h, weight.contiguous(), out,
-        _positions(prefix, nodes, out_channels if after else in_channels, h.device), prefix, word,
+        positions_of(prefix, nodes, out_channels if after else in_channels, h.device), prefix, word,
         threshold(rate), 1 / (1 - rate), rows, nodes, in_channels, out_channels,
         h.stride(0) if members > 1 else 0, in_channels * out_channels,
         DROP=NOWHERE if prefix is None else AFTER if after else BEFORE, PRECISION=precision(),
@@ -147,13 +147,13 @@ def weight_gradient(
     """
     members, rows, in_channels = h.shape
     out_channels = grad.shape[2]
-    h = _readable(h)
+    h = readable(h)
     parts = max(1, min(triton.cdiv(rows, BACK_ROWS), triton.cdiv(BACK_PROGRAMS, members)))
     chunk = triton.cdiv(triton.cdiv(rows, parts), BACK_ROWS) * BACK_ROWS
     parts = triton.cdiv(rows, chunk)
     out = torch.empty(members, parts, in_channels, out_channels, dtype=h.dtype, device=h.device)
     _weight_gradient[(parts, members)](
-        h, grad.contiguous(), out, _positions(prefix, nodes, in_channels, h.device), prefix, word,
+        h, grad.contiguous(), out, positions_of(prefix, nodes, in_channels, h.device), prefix, word,
         threshold(rate), 1 / (1 - rate), rows, nodes, in_channels, out_channels,
         h.stride(0) if members > 1 else 0, chunk, parts,
         DROP=prefix is not None, PRECISION=precision(),
@@ -162,12 +162,13 @@ def weight_gradient(
     return out.sum(1)
 
 
-def _readable(h: Tensor) -> Tensor:
+def readable(h: Tensor) -> Tensor:
     """Itself if its rows lie in order, all members' or the one they share; else a copy."""
     return h if h.stride(0) == 0 and h[0].is_contiguous() else h.contiguous()
 
 
-def _positions(
+def positions_of(
     prefix: Tensor | None, nodes: int, channels: int, device: torch.device
 ) -> Tensor | None:
+    """The hashed places of a mask's entries; None where nothing is dropped."""
     return None if prefix is None else hashed_positions((nodes, channels), device)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphode.graphs.derivatives import Sparsity
+from graphode.graphs.tiles import BACKWARD_LANES, FORWARD_LANES, tiles_of
 
 
 class Pattern:
@@ -40,6 +41,7 @@ class Pattern:
         self.order, self.places = _compress(edge_index, num_nodes)
         self.is_symmetric = self.places.col_t is self.places.col
         self.node_graph = _node_graph((num_nodes,) if sizes is None else sizes, edge_index.device)
+        self._tiles: tuple[Tensor, Tensor] | None = None
 
     def to(self, device: torch.device) -> Pattern:
         places = Sparsity(*(part.to(device) for part in self.places))
@@ -59,7 +61,24 @@ class Pattern:
         pattern = object.__new__(Pattern)
         pattern.__dict__.update(self.__dict__, edge_index=edge_index, order=order, places=places)
         pattern.node_graph = self.node_graph.to(edge_index.device)
+        pattern._tiles = None
         return pattern
+
+    @property
+    def tiles(self) -> tuple[Tensor, Tensor] | None:
+        """Rows of the matrix and of its transpose in tiles, made once; see `graphs.tiles`.
+
+        None where they cannot be made: of entries that int32 cannot count, and while a CUDA graph
+        is recorded, since the host makes them.
+        """
+        if self._tiles is None:
+            crow, col, crow_t, col_t = self.places[:4]
+            is_recorded = crow.is_cuda and torch.cuda.is_current_stream_capturing()
+            if crow.dtype != torch.int32 or is_recorded:
+                return None
+            own = tiles_of(crow, col, FORWARD_LANES)
+            self._tiles = own, tiles_of(crow_t, col_t, BACKWARD_LANES)
+        return self._tiles
 
     def arrange(self, edge_values: Tensor) -> Tensor:
         """Values per edge, in the order of `edge_index`, into CSR order."""
