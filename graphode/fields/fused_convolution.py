@@ -1,7 +1,7 @@
 """The two halves of a graph convolution; on a GPU each is one kernel.
 
     mix       u = dropout(h) W
-    spread    y = σ(Â u + b)
+    spread    y = σ(Â u + own + b)
 
 A GPU reads a state of 64 channels faster than it starts the five operations that these are made
 of; fused, each passes over the state once. Masks are computed in registers, and of σ only its
@@ -72,15 +72,21 @@ def mix(h: Tensor, weight: Tensor, dropout: Callable[[Tensor], Tensor] | None = 
     return _Mix.apply(h, weight, prefix, word, dropout.rate)  # pyright: ignore[reportReturnType]
 
 
-def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation) -> Tensor:
-    """σ(Â u + b).
+def spread(
+    u: Tensor,
+    bias: Tensor | None,
+    graph: Graph,
+    activation: Activation,
+    own: Tensor | None = None,
+) -> Tensor:
+    """σ(Â u + own + b).
 
     Shapes:
-        - **u:** `[..., nodes, channels]`
+        - **u, own:** `[..., nodes, channels]`
         - **bias:** `[channels]`
     """
     if (
-        may_use_kernels(u, bias)
+        may_use_kernels(u, bias, own)
         and activation in _NUMBER
         and bias is not None
         and graph.num_graphs == 1
@@ -91,8 +97,10 @@ def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation)
         and graph.device == u.device
     ):
         operands = graph._operands(u.dtype)
-        return _Spread.apply(u, bias, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
+        return _Spread.apply(u, bias, own, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
     out = graph.propagate(u)
+    if own is not None:
+        out = out + own
     if bias is None:
         return activation(out)
     # Nobody else holds the product. Of a view of it, autograd would make a copy for that.
@@ -158,10 +166,12 @@ class _Mix(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """A bias `[members, channels]` has members, which come first in `u` too."""
+    """A bias `[members, channels]` has members, which come first in `u` and `own` too."""
 
     @staticmethod
-    def forward(u: Tensor, bias: Tensor, values: Tensor, values_t: Tensor, *rest: Any):
+    def forward(
+        u: Tensor, bias: Tensor, own: Tensor | None, values: Tensor, values_t: Tensor, *rest: Any
+    ):
         from graphode.graphs.batched_kernel import multiply
 
         *places, activation = rest
@@ -170,12 +180,14 @@ class _Spread(torch.autograd.Function):
         shift = bias.reshape(-1, bias.shape[-1])
         if flat.shape[0] != shift.shape[0]:
             shift = shift.repeat_interleave(flat.shape[0] // shift.shape[0], 0)
-        out = multiply(values, flat, crow, col, bias=shift, activation=activation)
+        plus = None if own is None else own.reshape(flat.shape)
+        out = multiply(values, flat, crow, col, own=plus, bias=shift, activation=activation)
         return out.reshape(*u.shape[:-2], *out.shape[-2:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        _, bias, values, values_t, *places, ctx.activation = inputs
+        _, bias, own, values, values_t, *places, ctx.activation = inputs
+        ctx.has_own = own is not None
         ctx.bias_shape = bias.shape
         ctx.save_for_backward(output, values, values_t, *places)
 
@@ -189,24 +201,28 @@ class _Spread(torch.autograd.Function):
             # `y` is an output: what depends on it is differentiated through this node again.
             before = grad * _slope(y, ctx.activation)
             grad_u = product_of_samples(values_t, values, before, places.transposed)
-            return grad_u, _summed(before.sum(-2), ctx.bias_shape), *nothing
+            grad_own = before if ctx.has_own else None
+            return grad_u, _summed(before.sum(-2), ctx.bias_shape), grad_own, *nothing
         from graphode.graphs.batched_kernel import bend_back, multiply
 
         flat = y.reshape(-1, *y.shape[-2:])
         before, sums = bend_back(grad.reshape(flat.shape), flat, ctx.activation)
         grad_u = multiply(values_t, before, places.crow_t, places.col_t).reshape(y.shape)
-        return grad_u, _summed(sums, ctx.bias_shape), *nothing
+        grad_own = before.reshape(y.shape) if ctx.has_own else None
+        return grad_u, _summed(sums, ctx.bias_shape), grad_own, *nothing
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        u, bias, *rest = args
+        u, bias, own, *rest = args
+        u = _leading(u, in_dims[0], info.batch_size)
+        own = None if own is None else _leading(own, in_dims[2], info.batch_size)
         if in_dims[1] is None:  # one bias for all
             place = bias.ndim - 1
-            return _Spread.apply(u.movedim(in_dims[0], place), bias, *rest), place
+            u, own = (None if x is None else x.movedim(0, place) for x in (u, own))
+            return _Spread.apply(u, bias, own, *rest), place
         if bias.ndim != 2:
             raise NotImplementedError("Members of members are evaluated one by one.")
-        u = _leading(u, in_dims[0], info.batch_size)
-        return _Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), *rest), 0
+        return _Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), own, *rest), 0
 
 
 def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:
