@@ -112,6 +112,7 @@ def windows(
     span: range,
     kept: Tensor,
     testing: bool = False,
+    targets: int = 1,
 ) -> TrafficWindows:
     """The windows of a span that the protocol asks for, of speeds as they are."""
     as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
@@ -120,7 +121,7 @@ def windows(
             series, span, kept, as_they_are, STGCN_STEPS, STGCN_HORIZONS, within_days=True
         )
     ahead = UNSEEN_HORIZONS if testing and config.protocol == "unseen_times" else None
-    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead)
+    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead, following=targets)
 
 
 def normalized(series: TrafficSeries, normalizer: Normalizer) -> Tensor:
@@ -162,12 +163,16 @@ class MemberData:
         masks = [training_mask(series, config, seed) for seed in seeds]
         fitted = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
         z = [normalized(series, own).to(device) for own in fitted]
+        # Validation asks for what the test asks for.
+        spans = ((series.split.train, config.targets), (series.split.val, 1))
         train, val = (
             [
-                dataclasses.replace(windows(series, config, span, kept).to(device), z=own)
+                dataclasses.replace(
+                    windows(series, config, span, kept, targets=targets).to(device), z=own
+                )
                 for kept, own in zip(masks, z, strict=True)
             ]
-            for span in (series.split.train, series.split.val)
+            for span, targets in spans
         )
         return cls(list(seeds), [own.to(device) for own in fitted], train, val)
 
