@@ -82,7 +82,7 @@ def test_every_model_runs(tmp_path, model, preset, without_type_checks):
     assert ("churn" in result) == (model not in ("gru", "persistence", "historical_average"))
     evaluations = result["evaluations"]["evaluations"]
     if "gcde" in model and preset == "tuned":
-        # rk4: four between samples; after the last, where two are asked for, one to interpolate.
+        # rk4: four between samples; after the last, where three are asked for, one to interpolate.
         assert evaluations == pytest.approx((4 * 4 + 5) / 5)
     with np.load(tmp_path / "arrays.npz") as arrays:
         total = arrays["gap_squares"].sum(1) / arrays["gap_counts"].sum(1)
