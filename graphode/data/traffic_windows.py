@@ -220,10 +220,17 @@ def traffic_windows(
         inputs, queries = _at_horizons(series, span, runs, horizons)
     one_group = group[inputs[:, 0]] == group[queries[:, -1]]
     if not bool(one_group.any()):
+        remedy = "Keep more, or ask for shorter windows."
+        if horizons is not None:
+            ahead = ", ".join(map(str, sorted(horizons)))
+            remedy = (
+                f"There must be rows exactly {ahead} intervals after a sample, which times that "
+                f"jitter do not have: round them, or leave forecasts at fixed horizons out "
+                f"(--no-studies of table 2). {remedy}"
+            )
         raise ValueError(
             f"A window must have {steps} kept samples and what is to be forecast in one stretch, "
-            f"but {len(rows)} of {len(span)} rows are kept and no window fits. Keep more, or ask "
-            "for shorter windows."
+            f"but {len(rows)} of {len(span)} rows are kept and no window fits. {remedy}"
         )
     z = standardizer.standardize(series.speeds)
     if series.observed is not None:

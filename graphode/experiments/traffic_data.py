@@ -74,9 +74,12 @@ def described(series: TrafficSeries, graph: Graph) -> str:
     """What was read, in a line, for its owner to compare with what was meant."""
     minutes = MINUTES_PER_DAY / series.steps_per_day
     days = (series.times[-1] - series.times[0] + 1).item() / series.steps_per_day
+    if series.stretches is not None:  # of a file, each lies a day later than it was
+        days -= float(series.stretches[-1])
+    every = "every minute" if minutes == 1 else f"every {minutes:g} minutes"
     words = (
-        f"{series.num_steps} rows of {series.num_sensors} sensors, every {minutes:g} minutes, "
-        f"{days:.1f} days; {graph.num_edges} edges"
+        f"{series.num_steps} rows of {series.num_sensors} sensors, {every}, {days:.1f} days; "
+        f"{graph.num_edges} edges"
     )
     touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
     touched[graph.edge_index.flatten().cpu()] = True

@@ -317,6 +317,8 @@ def test_windows_are_numbers_of_rows_not_copies():
         ({"horizons": ()}, "at least one interval"),
         ({"horizons": (0, 1)}, "at least one interval"),
         ({"steps": 60}, "60 of 60 rows are kept and no window fits"),
+        ({"steps": 58, "horizons": (3, 1)}, r"exactly 1, 3 intervals after a sample.*--no-studies"),
+        ({"following": 0}, "`following` 0"),
         ({"span": range(0, 61)}, r"from 0 to 60, but is range\(0, 61\)"),
         ({"span": range(0, 60, 2)}, "consecutive rows"),
         ({"kept": torch.ones(59, dtype=torch.bool)}, r"shape \[60\]"),
