@@ -186,6 +186,7 @@ def traffic_windows(
     steps: int = 5,
     horizons: Sequence[int] | None = None,
     within_days: bool = False,
+    following: int = 1,
 ) -> TrafficWindows:
     """All windows inside `span`: no window has a row outside, or rows of two stretches.
 
@@ -199,28 +200,37 @@ def traffic_windows(
         standardizer: Fitted on training rows.
         steps: Samples that are seen in a window.
         horizons: Intervals after the last of them to forecast at, kept or not (STGCN: steps = 12,
-            horizons = 3, 6, 9); None for the next kept sample.
+            horizons = 3, 6, 9); None for the next kept samples.
         within_days: Whether a window must lie in one day, as STGCN's do.
+        following: How many kept samples after those are forecast, where no horizons are given.
     """
-    if steps < 1 or (horizons is not None and (not horizons or min(horizons) < 1)):
+    if min(steps, following) < 1 or (horizons is not None and (not horizons or min(horizons) < 1)):
         raise ValueError(
             f"A window must see at least one sample and forecast at least one interval ahead, but "
-            f"`steps` is {steps} and `horizons` {horizons}."
+            f"`steps` is {steps}, `following` {following} and `horizons` {horizons}."
         )
     rows = _rows(series, span, kept)
     together = series.stretches if series.stretches is not None else torch.zeros(series.num_steps)
     group = series.days if within_days else together
     runs = rows.unfold(0, steps, 1) if len(rows) >= steps else rows.new_zeros(0, steps)
     if horizons is None:
-        inputs, queries = runs[:-1], rows[steps:, None]
+        inputs, queries = runs[:-following], rows[steps:]
+        queries = queries.unfold(0, following, 1) if len(inputs) else rows.new_zeros(0, following)
     else:
         inputs, queries = _at_horizons(series, span, runs, horizons)
     one_group = group[inputs[:, 0]] == group[queries[:, -1]]
     if not bool(one_group.any()):
+        remedy = "Keep more, or ask for shorter windows."
+        if horizons is not None:
+            ahead = ", ".join(map(str, sorted(horizons)))
+            remedy = (
+                f"There must be rows exactly {ahead} intervals after a sample, which times that "
+                f"jitter do not have: round them, or leave forecasts at fixed horizons out "
+                f"(--no-studies of table 2). {remedy}"
+            )
         raise ValueError(
             f"A window must have {steps} kept samples and what is to be forecast in one stretch, "
-            f"but {len(rows)} of {len(span)} rows are kept and no window fits. Keep more, or ask "
-            "for shorter windows."
+            f"but {len(rows)} of {len(span)} rows are kept and no window fits. {remedy}"
         )
     z = standardizer.standardize(series.speeds)
     if series.observed is not None:

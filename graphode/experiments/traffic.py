@@ -21,7 +21,7 @@ import torch
 from graphode.data.store import file_sha256
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.experiments.traffic_normalization import Normalization
-from graphode.experiments.traffic_presets import Model, Preset, Schedule, settings
+from graphode.experiments.traffic_presets import FLOWS, Model, Preset, Schedule, settings
 
 Dataset = Literal["pems08", "pemsd7m", "simulated", "file"]
 Protocol = Literal["next_sample", "stgcn", "unseen_times"]
@@ -59,6 +59,8 @@ class TrafficForecast:
         time_unit: Intervals in a unit of the flow's time, and of the gaps that are seen.
         graph: Edges under a percentile of the distances, or with STGCN's Gaussian weights.
         percentile: Of the distances along the roads.
+        targets: How many of the samples after a window training asks for. Only a flow can be
+            asked for more than the next one; the later ones count half.
         lr: Adam's learning rate.
         schedule: constant, cosine, or restarts: cosine annealing with warm restarts.
         period: Epochs between restarts.
@@ -108,6 +110,7 @@ class TrafficForecast:
     graph: Literal["percentile", "gaussian"]
     percentile: float
 
+    targets: int = 1
     lr: float
     schedule: Schedule
     period: int
@@ -163,9 +166,16 @@ class TrafficForecast:
         return cls.of(**vars(peek.parse_known_args(arguments)[0]))
 
     def __post_init__(self) -> None:
-        for name in ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every"):
+        counts = ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every")
+        for name in (*counts, "targets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
+        if self.targets > 1 and self.model not in FLOWS:
+            raise ValueError(
+                f"{self.model} holds its state, so that it has one answer for every time: "
+                f"`targets` must be 1, but is {self.targets}. Only {', '.join(FLOWS)} can be asked "
+                "for more."
+            )
         if not 0 < self.keep <= 1:
             raise ValueError(
                 f"`keep` must be a probability above 0 and at most 1, but is {self.keep}. 0.3 "

@@ -74,9 +74,12 @@ def described(series: TrafficSeries, graph: Graph) -> str:
     """What was read, in a line, for its owner to compare with what was meant."""
     minutes = MINUTES_PER_DAY / series.steps_per_day
     days = (series.times[-1] - series.times[0] + 1).item() / series.steps_per_day
+    if series.stretches is not None:  # of a file, each lies a day later than it was
+        days -= float(series.stretches[-1])
+    every = "every minute" if minutes == 1 else f"every {minutes:g} minutes"
     words = (
-        f"{series.num_steps} rows of {series.num_sensors} sensors, every {minutes:g} minutes, "
-        f"{days:.1f} days; {graph.num_edges} edges"
+        f"{series.num_steps} rows of {series.num_sensors} sensors, {every}, {days:.1f} days; "
+        f"{graph.num_edges} edges"
     )
     touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
     touched[graph.edge_index.flatten().cpu()] = True
@@ -112,6 +115,7 @@ def windows(
     span: range,
     kept: Tensor,
     testing: bool = False,
+    targets: int = 1,
 ) -> TrafficWindows:
     """The windows of a span that the protocol asks for, of speeds as they are."""
     as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
@@ -120,7 +124,7 @@ def windows(
             series, span, kept, as_they_are, STGCN_STEPS, STGCN_HORIZONS, within_days=True
         )
     ahead = UNSEEN_HORIZONS if testing and config.protocol == "unseen_times" else None
-    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead)
+    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead, following=targets)
 
 
 def normalized(series: TrafficSeries, normalizer: Normalizer) -> Tensor:
@@ -162,12 +166,16 @@ class MemberData:
         masks = [training_mask(series, config, seed) for seed in seeds]
         fitted = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
         z = [normalized(series, own).to(device) for own in fitted]
+        # Validation asks for what the test asks for.
+        spans = ((series.split.train, config.targets), (series.split.val, 1))
         train, val = (
             [
-                dataclasses.replace(windows(series, config, span, kept).to(device), z=own)
+                dataclasses.replace(
+                    windows(series, config, span, kept, targets=targets).to(device), z=own
+                )
                 for kept, own in zip(masks, z, strict=True)
             ]
-            for span in (series.split.train, series.split.val)
+            for span, targets in spans
         )
         return cls(list(seeds), [own.to(device) for own in fitted], train, val)
 

@@ -1,6 +1,6 @@
 """Gates and a field that tell a sensor from its neighbourhood, for the tuned models of traffic.
 
-    C(h) = [h, Â h] W + b
+    C(h) = h W₀ + Â h W₁ + b
 
 A graph convolution Â (h W) + b mixes a sensor with its neighbours before anything is learned: with
 five neighbours its own speed is a sixth of what a gate sees. Two weights, one for the sensor and
@@ -16,12 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphode.fields.fused_convolution import mix
+from graphode.fields.activation import find_activation
+from graphode.fields.fused_convolution import mix, spread
 from graphode.graphs import Graph
 
 
 class OwnAndNeighbours(nn.Module):
-    """[h, Â h] W + b.
+    """h W₀ + Â h W₁ + b.
 
     Weights start uniform on ±1/√(in_channels), as those of `nn.Linear`; b starts at 0.
 
@@ -36,14 +37,21 @@ class OwnAndNeighbours(nn.Module):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(in_channels)
-        weight = torch.empty(2 * in_channels, out_channels).uniform_(-bound, bound)
-        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(torch.zeros(out_channels))
+        weights = torch.empty(2, in_channels, out_channels).uniform_(-bound, bound)
+        self.own, self.neighbours = (nn.Parameter(weight.clone()) for weight in weights)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(
-        self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
+        self,
+        h: Float[Tensor, "*batch nodes in_channels"],
+        graph: Graph,
+        activation: str | None = None,
     ) -> Float[Tensor, "*batch nodes out_channels"]:
-        """Mix a node's channels with those of its neighbourhood."""
-        return mix(torch.cat([h, graph.propagate(h)], -1), self.weight) + self.bias
+        """Mix a node's channels with those of its neighbourhood, then σ if one is named."""
+        own, sigma = mix(h, self.own), find_activation(activation)
+        if self.own.shape[0] < self.own.shape[1]:  # the sparse product where it is narrower
+            return sigma(mix(graph.propagate(h), self.neighbours) + own + self.bias)
+        return spread(mix(h, self.neighbours), self.bias, graph, sigma, own)
 
 
 class OwnAndNeighboursField(nn.Module):
@@ -66,8 +74,7 @@ class OwnAndNeighboursField(nn.Module):
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The velocity of `h`."""
         del t  # autonomous
-        first, *others = self.layers
-        h = first(h, graph)
-        for layer in others:
-            h = layer(torch.tanh(h), graph)
-        return h
+        *first, last = self.layers
+        for layer in first:
+            h = layer(h, graph, "tanh")
+        return last(h, graph)

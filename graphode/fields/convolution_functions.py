@@ -1,7 +1,7 @@
 """What is differentiated of a graph convolution where the GPU's kernels serve it.
 
     Mix         u = dropout(h) W
-    Spread      y = σ(Â u + b)
+    Spread      y = σ(Â u + own + b)
     Convolve    y = σ((Â dropout(h)) W + b), the two in one pass
 
 Of σ only its value is kept, from which its slope follows, and of a mask its key. Where a gradient
@@ -69,10 +69,12 @@ class Mix(torch.autograd.Function):
 
 
 class Spread(torch.autograd.Function):
-    """A bias `[members, channels]` has members, which come first in `u` too."""
+    """A bias `[members, channels]` has members, which come first in `u` and `own` too."""
 
     @staticmethod
-    def forward(u: Tensor, bias: Tensor, values: Tensor, values_t: Tensor, *rest: Any):
+    def forward(
+        u: Tensor, bias: Tensor, own: Tensor | None, values: Tensor, values_t: Tensor, *rest: Any
+    ):
         from graphode.graphs.batched_kernel import multiply
 
         *places, activation = rest
@@ -81,12 +83,14 @@ class Spread(torch.autograd.Function):
         shift = bias.reshape(-1, bias.shape[-1])
         if flat.shape[0] != shift.shape[0]:
             shift = shift.repeat_interleave(flat.shape[0] // shift.shape[0], 0)
-        out = multiply(values, flat, crow, col, bias=shift, activation=activation)
+        plus = None if own is None else own.reshape(flat.shape)
+        out = multiply(values, flat, crow, col, own=plus, bias=shift, activation=activation)
         return out.reshape(*u.shape[:-2], *out.shape[-2:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        _, bias, values, values_t, *places, ctx.activation = inputs
+        _, bias, own, values, values_t, *places, ctx.activation = inputs
+        ctx.has_own = own is not None
         ctx.bias_shape = bias.shape
         ctx.save_for_backward(output, values, values_t, *places)
 
@@ -100,24 +104,28 @@ class Spread(torch.autograd.Function):
             # `y` is an output: what depends on it is differentiated through this node again.
             before = grad * _slope(y, ctx.activation)
             grad_u = product_of_samples(values_t, values, before, places.transposed)
-            return grad_u, _summed(before.sum(-2), ctx.bias_shape), *nothing
+            grad_own = before if ctx.has_own else None
+            return grad_u, _summed(before.sum(-2), ctx.bias_shape), grad_own, *nothing
         from graphode.graphs.batched_kernel import bend_back, multiply
 
         flat = y.reshape(-1, *y.shape[-2:])
         before, sums = bend_back(grad.reshape(flat.shape), flat, ctx.activation)
         grad_u = multiply(values_t, before, places.crow_t, places.col_t).reshape(y.shape)
-        return grad_u, _summed(sums, ctx.bias_shape), *nothing
+        grad_own = before.reshape(y.shape) if ctx.has_own else None
+        return grad_u, _summed(sums, ctx.bias_shape), grad_own, *nothing
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        u, bias, *rest = args
+        u, bias, own, *rest = args
+        u = _leading(u, in_dims[0], info.batch_size)
+        own = None if own is None else _leading(own, in_dims[2], info.batch_size)
         if in_dims[1] is None:  # one bias for all
             place = bias.ndim - 1
-            return Spread.apply(u.movedim(in_dims[0], place), bias, *rest), place
+            u, own = (None if x is None else x.movedim(0, place) for x in (u, own))
+            return Spread.apply(u, bias, own, *rest), place
         if bias.ndim != 2:
             raise NotImplementedError("Members of members are evaluated one by one.")
-        u = _leading(u, in_dims[0], info.batch_size)
-        return Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), *rest), 0
+        return Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), own, *rest), 0
 
 
 class Convolve(torch.autograd.Function):
@@ -218,8 +226,8 @@ class Convolve(torch.autograd.Function):
             dims = own_h, own_weight, own_prefix, None, None
             u, own_u = Mix.vmap(info, dims, h, weight, prefix, word, rate)
         bias = weight.new_zeros(weight.shape[-1]) if bias is None else bias
-        dims = own_u, own_bias, *in_dims[7:9], *in_dims[11:], None
-        return Spread.vmap(info, dims, u, bias, *values, *places, activation)
+        dims = own_u, own_bias, None, *in_dims[7:9], *in_dims[11:], None
+        return Spread.vmap(info, dims, u, bias, None, *values, *places, activation)
 
 
 def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:

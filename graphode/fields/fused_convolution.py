@@ -2,7 +2,7 @@
 
     convolve  y = σ(Â (dropout(h) W) + b)
     mix       u = dropout(h) W
-    spread    y = σ(Â u + b)
+    spread    y = σ(Â u + own + b)
 
 A GPU reads a state of 64 channels faster than it starts the five operations that these are made
 of; fused, each passes over the state once. Where channels do not become fewer, neighbours come
@@ -77,17 +77,25 @@ def mix(h: Tensor, weight: Tensor, dropout: Callable[[Tensor], Tensor] | None = 
     return Mix.apply(h, weight, *mask)  # pyright: ignore[reportReturnType]
 
 
-def spread(u: Tensor, bias: Tensor | None, graph: Graph, activation: Activation) -> Tensor:
-    """σ(Â u + b).
+def spread(
+    u: Tensor,
+    bias: Tensor | None,
+    graph: Graph,
+    activation: Activation,
+    own: Tensor | None = None,
+) -> Tensor:
+    """σ(Â u + own + b).
 
     Shapes:
-        - **u:** `[..., nodes, channels]`
+        - **u, own:** `[..., nodes, channels]`
         - **bias:** `[channels]`
     """
-    if bias is not None and _has_kernel(graph, activation, u, bias):
+    if bias is not None and _has_kernel(graph, activation, u, bias, own):
         operands = graph._operands(u.dtype)
-        return Spread.apply(u, bias, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
+        return Spread.apply(u, bias, own, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
     out = graph.propagate(u)
+    if own is not None:
+        out = out + own
     if bias is None:
         return activation(out)
     # Nobody else holds the product. Of a view of it, autograd would make a copy for that.

@@ -1,10 +1,10 @@
 """The sparse product of many members at once, on a GPU. Imported only where Triton is.
 
-    out[m, i] = σ(Σ_k values[m, k] h[m, col[k]] + bias[m]),    k in row i
+    out[m, i] = σ(Σ_k values[m, k] h[m, col[k]] + own[m, i] + bias[m]),    k in row i
 
 One kernel serves graph convolutions and sparse features, forward and backward, without folding
-members into columns, which would copy the state twice. What is not needed (a bias, values of each
-member's own, σ) is left out at compile time.
+members into columns, which would copy the state twice. What is not needed (a row's own part, a
+bias, values of each member's own, σ) is left out at compile time.
 """
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
@@ -44,17 +44,18 @@ def slope(y, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def _multiply(
-    crow, col, values, order, h, bias, out,
+    crow, col, values, order, h, own, bias, out,
     rows, channels, members, values_stride, h_stride, bias_stride,
-    OWN_VALUES: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ACTIVATION: tl.constexpr, G: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    OWN_VALUES: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_OWN: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    G: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     member = tl.program_id(1).to(tl.int64) * G + tl.arange(0, G)
     channel = tl.program_id(2) * C + tl.arange(0, C)
     wanted = (member < members)[:, None] & (channel < channels)[None, :]
     start, end = tl.load(crow + row), tl.load(crow + row + 1)
-    own = h + member[:, None, None] * h_stride + channel[None, None, :]
+    state_of = h + member[:, None, None] * h_stride + channel[None, None, :]
     total = tl.zeros((G, C), h.dtype.element_ty)
     for first in range(start, end, K):
         entry = first + tl.arange(0, K)
@@ -68,15 +69,17 @@ def _multiply(
         else:
             weight = tl.load(values + place, mask=inside, other=0.0)[None, :, None]
         needed = wanted[:, None, :] & inside[None, :, None]
-        state = tl.load(own + column[None, :, None] * channels, mask=needed, other=0.0)
+        state = tl.load(state_of + column[None, :, None] * channels, mask=needed, other=0.0)
         total += tl.sum(state * weight, axis=1)
+    at = (member[:, None] * rows + row) * channels + channel[None, :]
+    if HAS_OWN:
+        total += tl.load(own + at, mask=wanted, other=0.0)
     if HAS_BIAS:
         shift = tl.load(
             bias + member[:, None] * bias_stride + channel[None, :], mask=wanted, other=0.0
         )
         total += shift
     total = bend(total, ACTIVATION)
-    at = (member[:, None] * rows + row) * channels + channel[None, :]
     tl.store(out + at, total, mask=wanted)
 
 
@@ -87,15 +90,17 @@ def multiply(
     col: Tensor,
     *,
     order: Tensor | None = None,
+    own: Tensor | None = None,
     bias: Tensor | None = None,
     activation: int = IDENTITY,
 ) -> Tensor:
-    """σ(A h + bias) for every member.
+    """σ(A h + own + bias) for every member.
 
     Shapes:
         - **values:** `[entries]`, or `[members, entries]`
         - **h:** `[members, columns, channels]`; members may be an expanded view.
         - **order:** where in `values` each entry's is; None if they lie in the order of `col`.
+        - **own:** `[members, rows, channels]`
         - **bias:** `[members, channels]`
         - **output:** `[members, rows, channels]`
     """
@@ -107,15 +112,16 @@ def multiply(
     if not (h.stride(0) == 0 and h[0].is_contiguous()):
         h = h.contiguous()
     values = values.contiguous()
+    own = None if own is None else own.contiguous()
     bias = None if bias is None else bias.contiguous()
     g, k, c = _tile(members, channels, col.numel() / rows)
     grid = (rows, triton.cdiv(members, g), triton.cdiv(channels, c))
     _multiply[grid](
-        crow, col, values, order, h, bias, out,
+        crow, col, values, order, h, own, bias, out,
         rows, channels, members, values.stride(0) if values.ndim == 2 else 0,
         h.stride(0) if members > 1 else 0, bias.stride(0) if bias is not None else 0,
-        OWN_VALUES=values.ndim == 2, HAS_ORDER=order is not None, HAS_BIAS=bias is not None,
-        ACTIVATION=activation, G=g, K=k, C=c, num_warps=1,
+        OWN_VALUES=values.ndim == 2, HAS_ORDER=order is not None, HAS_OWN=own is not None,
+        HAS_BIAS=bias is not None, ACTIVATION=activation, G=g, K=k, C=c, num_warps=1,
     )  # fmt: skip
     return out
 

@@ -77,6 +77,18 @@ def all_windows(series: TrafficSeries, kept: torch.Tensor) -> dict[str, TrafficW
     }
 
 
+@pytest.mark.parametrize("following", [1, 2, 3])
+def test_the_samples_after_a_window_are_the_next_kept_ones(following):
+    series = recording()
+    kept = keep_mask(series.num_steps, 0.5, 3)
+    span, seen = series.split.train, Standardizer.fit(series, kept)
+    rows = [row for row in span if kept[row]]
+    found = traffic_windows(series, span, kept, seen, steps=4, following=following)
+    expected = [rows[k : k + 4 + following] for k in range(len(rows) - 3 - following)]
+    together = torch.cat([found.inputs, found.queries], 1)
+    assert together.tolist() == expected
+
+
 def test_no_window_crosses_a_split():
     series = recording(200)
     kept = keep_mask(200, 0.5, seed=1)
@@ -305,6 +317,8 @@ def test_windows_are_numbers_of_rows_not_copies():
         ({"horizons": ()}, "at least one interval"),
         ({"horizons": (0, 1)}, "at least one interval"),
         ({"steps": 60}, "60 of 60 rows are kept and no window fits"),
+        ({"steps": 58, "horizons": (3, 1)}, r"exactly 1, 3 intervals after a sample.*--no-studies"),
+        ({"following": 0}, "`following` 0"),
         ({"span": range(0, 61)}, r"from 0 to 60, but is range\(0, 61\)"),
         ({"span": range(0, 60, 2)}, "consecutive rows"),
         ({"kept": torch.ones(59, dtype=torch.bool)}, r"shape \[60\]"),

@@ -15,7 +15,8 @@ from graphode.data import karate_club
 from graphode.experiments.member_adam import MemberAdam
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_models import builder
-from graphode.fields.fused_convolution import convolve
+from graphode.fields.activation import find_activation
+from graphode.fields.fused_convolution import convolve, spread
 from graphode.fields.fused_convolution import mix as mix_channels
 from graphode.flows import kernels as flow_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask, mix, signed
@@ -107,6 +108,44 @@ def test_a_convolution_has_second_derivatives(activation, monkeypatch):
         inputs = [h, weight, bias]
         first = torch.autograd.grad(y.sin().sum(), inputs, create_graph=True)
         return list(torch.autograd.grad(sum(g.square().sum() for g in first), inputs))
+
+    assert_near(*both_ways(run, monkeypatch))
+
+
+@pytest.mark.parametrize("activation", [None, "tanh"])
+@pytest.mark.parametrize("lead", [(), (2, 3)])
+def test_what_is_added_to_a_spread_state_with_its_gradients(activation, lead, monkeypatch):
+    sigma = find_activation(activation)
+    u, own = (torch.randn(*lead, 34, 5, device=DEVICE, requires_grad=True) for _ in range(2))
+    bias = torch.randn(5, device=DEVICE, requires_grad=True)
+
+    def run():
+        y = spread(u, bias, graph(), sigma, own)
+        inputs = [u, bias, own]
+        first = torch.autograd.grad(y.sin().sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+        return [y, *first, *second]
+
+    plain, fused = both_ways(run, monkeypatch)
+    assert_near(plain, fused)
+    torch.testing.assert_close(plain[0], sigma(graph().propagate(u) + own + bias))
+
+
+@pytest.mark.parametrize("mapped", [(True, True, True), (True, None, True), (None, True, True)])
+def test_what_is_added_to_a_spread_state_of_members(mapped, monkeypatch):
+    shapes = [(34, 5), (5,), (34, 5)]
+    inputs = [
+        torch.randn(*([2] if has else []), *shape, device=DEVICE, requires_grad=True)
+        for has, shape in zip(mapped, shapes, strict=True)
+    ]
+    dims = tuple(0 if has else None for has in mapped)
+
+    def run():
+        def one(u, bias, own):
+            return spread(u, bias, graph(), torch.tanh, own)
+
+        y = torch.func.vmap(one, dims)(*inputs)
+        return [y, *torch.autograd.grad(y.sin().sum(), inputs)]
 
     assert_near(*both_ways(run, monkeypatch))
 

@@ -24,9 +24,10 @@ def window(batch=3, steps=4, nodes=6):
 def test_a_gate_has_one_weight_for_the_node_and_one_for_its_neighbours():
     graph, h = graph_of(), torch.randn(2, 6, 3)
     gate = OwnAndNeighbours(3, 5)
-    own, around = gate.weight.split(3)
     dense = graph.propagate(torch.eye(6))
-    torch.testing.assert_close(gate(h, graph), h @ own + dense @ h @ around + gate.bias)
+    expected = h @ gate.own + dense @ h @ gate.neighbours + gate.bias
+    torch.testing.assert_close(gate(h, graph), expected)
+    torch.testing.assert_close(gate(h, graph, "tanh"), torch.tanh(expected))
 
 
 def test_the_field_is_two_such_layers_with_tanh_between():

@@ -148,7 +148,9 @@ def test_gaps_are_not_counted_across_a_change_of_the_clock_which_is_said(
     tmp_path, without_type_checks
 ):
     config = own_files(tmp_path, start="2024-03-30", keep=1.0)
-    assert "offset from UTC changes 1 time: no window" in said(config)
+    words = said(config)
+    assert "offset from UTC changes 1 time: no window" in words
+    assert "every 15 minutes, 4.0 days" in words
     with np.load(tmp_path / "run" / "arrays.npz") as arrays:
         assert (arrays["training_gaps"] == 1).all()
 
