@@ -22,7 +22,7 @@ from graphode.fields.gathering_kernel import bend, gathered, joined, loaded, of_
 from graphode.fields.mixing_kernel import positions_of, precision, readable
 from graphode.flows.mask_kernel import is_kept, load_key
 from graphode.flows.masks import threshold
-from graphode.graphs.tiles import BACKWARD_LANES, FORWARD_LANES
+from graphode.graphs.tiles import LANES
 
 
 class Setting(NamedTuple):
@@ -49,8 +49,9 @@ class Setting(NamedTuple):
         return {"num_warps": self.warps, "num_stages": 1, **bound}
 
 
-FORWARD = Setting(FORWARD_LANES, 4, 8, 4)
-BACKWARD = Setting(BACKWARD_LANES, 4, 16, 4)
+# As measured on an H200 at 100 members, 2708 nodes, 64 channels.
+FORWARD = Setting(LANES, 4, 2, 4, 96)
+BACKWARD = Setting(LANES, 4, 4, 4, 168)
 FORWARD_PROGRAMS, BACKWARD_PROGRAMS = 1024, 128  # that keep a GPU busy
 
 

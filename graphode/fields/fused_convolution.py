@@ -32,7 +32,9 @@ _NUMBER: dict[Activation, int] = {
     ACTIVATIONS["tanh"]: 3,
 }
 _WIDEST = 128
-_WIDEST_IN_ONE = 64  # twice as many leave too few registers
+# Channels for which one kernel is faster than two: twice as many leave too few registers, and with
+# half as many its tiles, never narrower, are half empty.
+_NARROWEST_IN_ONE, _WIDEST_IN_ONE = 33, 64
 # Nodes below which a graph's rows are not put into tiles: a small graph may be a new one at every
 # step, and its states are read in less time than kernels are launched.
 FEW_NODES = 1024
@@ -125,7 +127,7 @@ def _has_one_kernel(
     return (
         FEW_NODES <= graph.num_nodes < 2**31 // _WIDEST_IN_ONE
         and h.shape[-1:] == weight.shape[:1]
-        and weight.shape[0] <= weight.shape[1] <= _WIDEST_IN_ONE
+        and _NARROWEST_IN_ONE <= weight.shape[0] <= weight.shape[1] <= _WIDEST_IN_ONE
         and _has_kernel(graph, activation, h, weight, bias)
     )
 

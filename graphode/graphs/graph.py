@@ -137,7 +137,7 @@ class Graph:
         edge_index, weight = normalized(self, kind, self_loops)
         like = self._pattern
         if edge_index is not self.edge_index:
-            like = Pattern(edge_index, self.num_nodes, like.sizes, like.batch_shape)
+            like = Pattern(edge_index, self.num_nodes, like.sizes, like.batch_shape, like.lasts)
         return Graph._trusted(like, weight, source=self, kind=kind)
 
     def reverse(self) -> Graph:

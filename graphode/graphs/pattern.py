@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from graphode.graphs.derivatives import Sparsity
-from graphode.graphs.tiles import BACKWARD_LANES, FORWARD_LANES, tiles_of
+from graphode.graphs.tiles import tiles_of
 
 
 class Pattern:
@@ -23,6 +23,8 @@ class Pattern:
         sizes: Nodes of each graph in a batch, block after block; None for one graph.
         batch_shape: The dimensions that a batch of equal sizes is stacked along: one of length
             `len(sizes)` by default.
+        lasts: Whether it is used often enough to be prepared for; a graph of positions that move
+            is another at every evaluation.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class Pattern:
         num_nodes: int,
         sizes: tuple[int, ...] | None = None,
         batch_shape: tuple[int, ...] | None = None,
+        lasts: bool = True,
     ) -> None:
         self.edge_index = edge_index
+        self.lasts = lasts
         self.num_nodes = num_nodes
         self.sizes = sizes
         self.batch_shape = batch_shape
@@ -68,16 +72,16 @@ class Pattern:
     def tiles(self) -> tuple[Tensor, Tensor] | None:
         """Rows of the matrix and of its transpose in tiles, made once; see `graphs.tiles`.
 
-        None where they cannot be made: of entries that int32 cannot count, and while a CUDA graph
-        is recorded, since the host makes them.
+        None where they are not: of a graph that does not last, of entries that int32 cannot count,
+        and while a CUDA graph is recorded, since the host makes them.
         """
         if self._tiles is None:
-            crow, col, crow_t, col_t = self.places[:4]
+            crow, crow_t = self.places.crow, self.places.crow_t
             is_recorded = crow.is_cuda and torch.cuda.is_current_stream_capturing()
-            if crow.dtype != torch.int32 or is_recorded:
+            if not self.lasts or crow.dtype != torch.int32 or is_recorded:
                 return None
-            own = tiles_of(crow, col, FORWARD_LANES)
-            self._tiles = own, tiles_of(crow_t, col_t, BACKWARD_LANES)
+            own = tiles_of(crow)
+            self._tiles = own, own if self.is_symmetric else tiles_of(crow_t)
         return self._tiles
 
     def arrange(self, edge_values: Tensor) -> Tensor:

@@ -92,9 +92,10 @@ def _graph(positions: Tensor, source: Tensor, target: Tensor, kernel: Kernel | N
     edge_index = torch.stack([source, target])
     if batch:
         count = math.prod(batch)
-        pattern = Pattern(edge_index, count * nodes, (nodes,) * count, tuple(batch))
+        sizes = (nodes,) * count
+        pattern = Pattern(edge_index, count * nodes, sizes, tuple(batch), lasts=False)
     else:
-        pattern = Pattern(edge_index, nodes)
+        pattern = Pattern(edge_index, nodes, lasts=False)
     graph = Graph._trusted(pattern, positions.new_ones(len(source)))
     return graph if kernel is None else graph.reweight(kernel(edge_lengths(graph, positions)))
 

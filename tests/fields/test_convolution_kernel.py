@@ -18,7 +18,7 @@ from graphode.fields.activation import find_activation
 from graphode.fields.fused_convolution import convolve, mix, spread
 from graphode.flows import kernels
 from graphode.graphs import kernels as graph_kernels
-from graphode.graphs.tiles import BACKWARD_LANES, FORWARD_LANES, tiles_of
+from graphode.graphs.tiles import LANES, tiles_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -32,9 +32,10 @@ pytestmark = pytest.mark.usefixtures("without_type_checks")
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Kernels for float32, of small graphs too; how often the one kernel ran."""
+    """Kernels for float32, of small graphs and few channels too; how often the one kernel ran."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.setattr(fused_convolution, "FEW_NODES", 0)
+    monkeypatch.setattr(fused_convolution, "_NARROWEST_IN_ONE", 1)
     monkeypatch.setattr(kernels, "DEVICES", {DEVICE})
     monkeypatch.setattr(graph_kernels, "TRITON_DEVICES", {DEVICE})
     from graphode.fields import convolution_kernel, mixing_kernel
@@ -91,10 +92,10 @@ def assert_near(found, expected, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("rows", [directed, undirected, without_edges])
-@pytest.mark.parametrize(("lanes", "piece", "group"), [(32, 16, 256), (16, 4, 20), (16, 2, 5)])
-def test_lanes_share_out_the_entries_of_every_row(rows, lanes, piece, group):
+@pytest.mark.parametrize(("lanes", "piece"), [(32, 16), (16, 4), (16, 2)])
+def test_lanes_share_out_the_entries_of_every_row(rows, lanes, piece):
     places = rows()._pattern.places
-    table = tiles_of(places.crow, places.col, lanes, piece, group).cpu().numpy()
+    table = tiles_of(places.crow, lanes, piece).cpu().numpy()
     first, last, row, head = table
     lane = np.arange(table.shape[1])
     is_first = head == lane % lanes
@@ -114,13 +115,20 @@ def test_lanes_share_out_the_entries_of_every_row(rows, lanes, piece, group):
 
 def test_a_pattern_has_tiles_of_its_matrix_and_of_the_transpose():
     pattern = directed()._pattern
-    crow, col, crow_t, col_t = pattern.places[:4]
     own, back = pattern.tiles
-    assert torch.equal(own, tiles_of(crow, col, FORWARD_LANES))
-    assert torch.equal(back, tiles_of(crow_t, col_t, BACKWARD_LANES))
+    assert torch.equal(own, tiles_of(pattern.places.crow))
+    assert torch.equal(back, tiles_of(pattern.places.crow_t))
+    assert not torch.equal(own, back)
     assert pattern.tiles[0] is own
-    turned = pattern.reverse()
-    assert torch.equal(turned.tiles[0], tiles_of(crow_t, col_t, FORWARD_LANES))
+    assert torch.equal(pattern.reverse().tiles[0], back)
+    both = undirected()._pattern.tiles
+    assert both[0] is both[1]
+
+
+def test_a_graph_of_positions_has_no_tiles():
+    graph = gd.radius_graph(torch.rand(30, 2), 0.4)
+    assert graph._pattern.tiles is None
+    assert graph.normalize("sym")._pattern.tiles is None
 
 
 @needs_triton
@@ -198,7 +206,7 @@ def test_a_member_has_the_same_bits_alone_and_among_others(fused, monkeypatch):
 
     inputs, seeds = members(3)
     graph = directed()
-    count = graph._pattern.tiles[1].shape[1] // BACKWARD_LANES
+    count = graph._pattern.tiles[1].shape[1] // LANES
     assert 2 < count <= convolution_kernel.BACKWARD.tiles
     monkeypatch.setattr(convolution_kernel, "FORWARD_PROGRAMS", count)
     monkeypatch.setattr(convolution_kernel, "BACKWARD_PROGRAMS", 2)
@@ -278,11 +286,13 @@ def test_gradients_follow_a_first_call_in_inference_mode(fused):
 
 
 @needs_triton
-@pytest.mark.parametrize("case", ["fewer channels", "own weights", "small", "batch"])
+@pytest.mark.parametrize("case", ["fewer channels", "narrow", "own weights", "small", "batch"])
 def test_what_one_kernel_does_not_serve_takes_two(case, fused, monkeypatch):
     graph, widths = directed(), (6, 6)
     if case == "fewer channels":
         widths = (6, 4)
+    elif case == "narrow":
+        monkeypatch.setattr(fused_convolution, "_NARROWEST_IN_ONE", 7)
     elif case == "own weights":
         graph = graph.reweight(graph.edge_weight.clone().requires_grad_())
     elif case == "small":
