@@ -2,6 +2,7 @@
 
     python benchmarks/ensemble.py --device cuda            everything
     python benchmarks/ensemble.py --device cpu --only rk4 dopri5
+    python benchmarks/ensemble.py --device cuda --only kernels
     python benchmarks/ensemble.py --figure docs/figures/ensemble-growth.png
 
 An epoch is what the paper's training does in one: masks, forward, loss, backward, Adam, then an
@@ -10,7 +11,8 @@ evaluation of validation and test nodes. The rival is the same model of `GCNConv
 with `torch.nn.functional.dropout` at every evaluation (`redrawn`) or, under dopri5 also, once per
 solve (`fixed`). Ours is the epoch of `graphode run node-classification`. Ratios are per member:
 rival's time × members / our time. The data is Cora as it comes with the package. The sides take
-turns; times are medians after warm-up. The last line is one JSON object.
+turns; times are medians after warm-up. `kernels` compares a GPU's epochs with a convolution in one
+kernel, as it is, and in two. The last line is one JSON object.
 """
 
 import argparse
@@ -32,9 +34,10 @@ from graphode.data import load_node_data
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
 from graphode.experiments.training import Trainer, Training
+from graphode.fields import fused_convolution
 
 RESULTS = Path(__file__).parents[1] / "results"
-PARTS = ("rk4", "dopri5", "growth")
+PARTS = ("rk4", "dopri5", "growth", "kernels")
 HIDDEN, INPUT_DROPOUT, FIELD_DROPOUT = 64, 0.6, 0.9
 LR, WEIGHT_DECAY = 1e-3, 5e-4
 MEMBERS = 100
@@ -182,6 +185,24 @@ def with_peak_memory(
     return kept[0], peak
 
 
+def in_one_and_two(
+    objective: NodeObjective, edge_index: Tensor, repeats: int
+) -> dict[str, dict[str, float]]:
+    """Milliseconds of epochs recorded with a convolution in one kernel and in two."""
+    rival = rival_epoch(objective, edge_index, "rk4", False)
+    runs: dict[str, Callable[[], object]] = {"torchdiffeq_rk4": rival}
+    narrowest = fused_convolution._NARROWEST_IN_ONE
+    for name, bound in (("one", narrowest), ("two", fused_convolution._WIDEST_IN_ONE + 1)):
+        fused_convolution._NARROWEST_IN_ONE = bound
+        for model, count in (("rk4", MEMBERS), ("rk4", 1), ("dopri5", MEMBERS)):
+            options = {"redraw": "per_eval"} if model == "rk4" else {}
+            run = our_epoch(objective, model, count, "cuda", **options)
+            run()  # recorded while the choice stands
+            runs[f"{name}_{model}_{count}"] = run
+    fused_convolution._NARROWEST_IN_ONE = narrowest
+    return {"milliseconds": side_by_side(runs, "cuda", repeats, warmup=3)}
+
+
 def grown(device: str, repeats: int) -> dict[str, Any]:
     """Time of an epoch against members and against nodes."""
     objective, _ = cora(device)
@@ -282,7 +303,9 @@ def main() -> None:
         result["dopri5"] = compared(objective, "dopri5", device, rivals, members, repeats)
     if "growth" in arguments.only:
         result["growth"] = grown(device, max(5, arguments.repeats // 3))
-    for part in ("rk4", "dopri5"):
+    if "kernels" in arguments.only and device == "cuda":
+        result["kernels"] = in_one_and_two(objective, edge_index, arguments.repeats)
+    for part in ("rk4", "dopri5", "kernels"):
         if part in result:
             print(part, json.dumps(result[part], indent=2))
     if arguments.out:
