@@ -45,6 +45,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "separate": (True, False),
     "percentile": (3.0, 1.0, 10.0),
     "hidden": (46, 64),
+    "weight_decay": (0.0, 1e-5, 1e-4),
     "time_unit": (12.0, 3.0),
     "num_steps": (1, 2),
     "targets": (1, 2, 3),
@@ -79,7 +80,11 @@ def train(config: TrafficForecast, series: TrafficSeries) -> dict[str, list[floa
     task = TrafficTask(series, config, graph, device).for_members(config.seeds)
     build = builder(config, series.num_sensors, num_queries(config))
     training = Training(
-        epochs=config.epochs, lr=config.lr, schedule=config.schedule, period=config.period
+        epochs=config.epochs,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        schedule=config.schedule,
+        period=config.period,
     )
     trainer = Trainer(Ensemble(build, config.seeds).to(device), task, training)
     run = trainer.run
@@ -127,8 +132,8 @@ class Search:
             "settings": settings,
         }
         for row in self.rows:
-            if row.items() >= key.items():
-                return row
+            if {**row, "settings": self._whole(row["settings"])}.items() >= key.items():
+                return {**row, "settings": settings}
         config = TrafficForecast.of(
             self.model,
             args.dataset,
@@ -146,6 +151,10 @@ class Search:
         self.file.write_text(json.dumps(self.rows, indent=1) + "\n")
         print(_line(row), flush=True)
         return row
+
+    def _whole(self, settings: Settings) -> Settings:
+        """With choices younger than a trial, which had there what is now the first."""
+        return {name: values[0] for name, values in choices_of(self.model).items()} | settings
 
 
 def error(row: Row) -> float:

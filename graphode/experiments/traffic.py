@@ -62,6 +62,7 @@ class TrafficForecast:
         targets: How many of the samples after a window training asks for. Only a flow can be
             asked for more than the next one; the later ones count half.
         lr: Adam's learning rate.
+        weight_decay: L2 penalty.
         schedule: constant, cosine, or restarts: cosine annealing with warm restarts.
         period: Epochs between restarts.
         epochs: How many.
@@ -112,6 +113,7 @@ class TrafficForecast:
 
     targets: int = 1
     lr: float
+    weight_decay: float = 0.0
     schedule: Schedule
     period: int
     epochs: int
@@ -186,6 +188,8 @@ class TrafficForecast:
                 f"STGCN's protocol sees every timestamp, so `keep` must be 1, but is {self.keep}. "
                 "Leave it out, or use --protocol next_sample."
             )
+        if not self.weight_decay >= 0:
+            raise ValueError(f"`weight_decay` must be 0 or more, but is {self.weight_decay}.")
         if not self.time_unit > 0:
             raise ValueError(f"`time_unit` must be positive, but is {self.time_unit}.")
         if not 0 <= self.churn < 1:

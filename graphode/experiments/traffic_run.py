@@ -125,6 +125,7 @@ def _trained(
     training = Training(
         epochs=config.epochs,
         lr=config.lr,
+        weight_decay=config.weight_decay,
         schedule=config.schedule,
         period=config.period,
         log_every=config.log_every,

@@ -408,6 +408,21 @@ def test_later_samples_count_half_in_training_and_not_in_validation():
     assert objective.data.val[0].queries.shape[1] == 1
 
 
+def test_weights_decay_as_asked(tmp_path, monkeypatch, without_type_checks):
+    seen = []
+
+    def train(ensemble, task, training, *args, **kwargs):
+        seen.append(training.weight_decay)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(traffic_run, "train", train)
+    with pytest.raises(KeyboardInterrupt):
+        run(small("gcgru", weight_decay=0.25, out=tmp_path), plain())
+    assert seen == [0.25]
+    with pytest.raises(ValueError, match="`weight_decay` must be 0 or more, but is -1"):
+        small("gcgru", weight_decay=-1)
+
+
 def test_a_model_that_holds_its_state_has_one_target():
     with pytest.raises(ValueError, match=r"gcgru holds its state.*`targets` must be 1, but is 2"):
         small("gcgru", targets=2)
