@@ -182,7 +182,15 @@ class Trainer:
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what `state` held."""
-        for name, tensor in self.state().items():
+        state = self.state()
+        if any(
+            name not in tensors or tensors[name].shape != of.shape for name, of in state.items()
+        ):
+            raise ValueError(
+                "The run's checkpoint holds other parameters than its model has: it was written by "
+                "another version. Start anew with --fresh."
+            )
+        for name, tensor in state.items():
             tensor.copy_(tensors[name])
 
     def read(self, first: int, count: int) -> Tensor:

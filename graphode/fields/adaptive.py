@@ -110,7 +110,7 @@ def _sparse(
     # Rows in the order of columns: that of the matrix.
     source = torch.cat(chosen).sort(-1)[0].flatten()
     target = torch.arange(samples * nodes, device=q.device).repeat_interleave(count)
-    pattern = Pattern(torch.stack([source, target]), samples * nodes)
+    pattern = Pattern(torch.stack([source, target]), samples * nodes, lasts=False)
     graph = Graph._trusted(pattern, q.new_ones(len(source)), prepare=False)
     scores = sampled_product(q, k, pattern.places)
     if apart is not None:

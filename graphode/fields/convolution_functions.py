@@ -8,6 +8,7 @@ Of σ only its value is kept, from which its slope follows, and of a mask its ke
 is itself differentiated, or mapped, plain operations compute it.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ from torch import Tensor
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask
 from graphode.graphs.derivatives import Sparsity
 from graphode.graphs.product import is_plain, product_of_samples
+
+NESTED = (
+    "Weights of members that have members of their own cannot be mapped at once on a GPU. Evaluate "
+    "the outer ones in turn, as `graphode.Ensemble` does."
+)
 
 
 class Mix(torch.autograd.Function):
@@ -44,7 +50,7 @@ class Mix(torch.autograd.Function):
 
         own, keys, nodes = _by_member(h, weight, prefix)
         key = keys, ctx.word, ctx.rate, nodes
-        flat = grad.reshape(*own.shape[:2], -1)
+        flat = grad.reshape(*own.shape[:2], grad.shape[-1])
         grad_h, grad_weight = None, None
         if ctx.needs_input_grad[0]:
             lined = weight if weight.ndim == 3 else weight[None]
@@ -61,7 +67,7 @@ class Mix(torch.autograd.Function):
             return Mix.apply(h.movedim(in_dims[0], place), weight, prefix, word, rate), place
         weight = _leading(weight, in_dims[1], info.batch_size)
         if weight.ndim != 3 or (prefix is not None and prefix.ndim > 1):
-            raise NotImplementedError("Members of members are evaluated one by one.")
+            raise NotImplementedError(NESTED)
         h = _leading(h, in_dims[0], info.batch_size)
         if prefix is not None:
             prefix = _leading(prefix, in_dims[2], info.batch_size)
@@ -124,7 +130,7 @@ class Spread(torch.autograd.Function):
             u, own = (None if x is None else x.movedim(0, place) for x in (u, own))
             return Spread.apply(u, bias, own, *rest), place
         if bias.ndim != 2:
-            raise NotImplementedError("Members of members are evaluated one by one.")
+            raise NotImplementedError(NESTED)
         return Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), own, *rest), 0
 
 
@@ -200,12 +206,11 @@ class Convolve(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         h, weight, bias, prefix, *rest = args
         own_h, own_weight, own_bias, own_prefix = in_dims[:4]
-        has_own_values = in_dims[7] is not None
-        if own_weight is own_bias is own_prefix is None and not has_own_values:
+        if own_weight is own_bias is own_prefix is None:
             place = weight.ndim - 2
             return Convolve.apply(h.movedim(own_h, place), weight, bias, prefix, *rest), place
         is_first = weight.ndim == (2 if own_weight is None else 3)
-        if has_own_values or not is_first or own_weight is own_prefix is None:
+        if not is_first or own_weight is own_prefix is None:
             return Convolve._mapped_in_two(info, in_dims, *args)
         count = info.batch_size
         h, weight = _leading(h, own_h, count), _leading(weight, own_weight, count)
@@ -219,15 +224,15 @@ class Convolve(torch.autograd.Function):
         """By the rules of both halves, where members of one are not those of the other."""
         h, weight, bias, prefix, word, rate, activation, *values, _, _ = args[:11]
         own_h, own_weight, own_bias, own_prefix = in_dims[:4]
-        places = args[11:]
+        constants = (*values, *args[11:], activation)
         if own_h is own_weight is own_prefix is None:
             u, own_u = Mix.apply(h, weight, prefix, word, rate), None
         else:
             dims = own_h, own_weight, own_prefix, None, None
             u, own_u = Mix.vmap(info, dims, h, weight, prefix, word, rate)
         bias = weight.new_zeros(weight.shape[-1]) if bias is None else bias
-        dims = own_u, own_bias, None, *in_dims[7:9], *in_dims[11:], None
-        return Spread.vmap(info, dims, u, bias, None, *values, *places, activation)
+        dims = (own_u, own_bias, *[None] * (1 + len(constants)))
+        return Spread.vmap(info, dims, u, bias, None, *constants)
 
 
 def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:
@@ -240,7 +245,9 @@ def _by_member(
     """The state as `[members, rows, channels]`, a key per member, and the number of nodes."""
     members = 1 if weight.ndim == 2 else weight.shape[0]
     # What is in shape may be an expanded view, which a reshape would copy.
-    own = h if h.ndim == weight.ndim == 3 else h.reshape(members, -1, h.shape[-1])
+    own = h
+    if not h.ndim == weight.ndim == 3:
+        own = h.reshape(members, math.prod(h.shape[:-1]) // max(1, members), h.shape[-1])
     keys = None if prefix is None else prefix.reshape(-1).expand(members).contiguous()
     return own, keys, h.shape[-2]
 
@@ -283,7 +290,7 @@ def _slope(y: Tensor, activation: int) -> Tensor:
         return torch.ones_like(y)
     if activation == 1:
         return (y > 0).to(y.dtype)
-    return 1 - torch.exp(-y) if activation == 2 else 1 - y * y
+    return -torch.expm1(-y) if activation == 2 else 1 - y * y
 
 
 def _summed(sums: Tensor, shape: torch.Size) -> Tensor:

@@ -18,10 +18,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphode.fields.gathering_kernel import bend, gathered, joined, loaded, of_rows
+from graphode.fields.gathering_kernel import gathered, joined, loaded, of_rows
 from graphode.fields.mixing_kernel import positions_of, precision, readable
 from graphode.flows.mask_kernel import is_kept, load_key
 from graphode.flows.masks import threshold
+from graphode.graphs.batched_kernel import bend
 from graphode.graphs.tiles import LANES
 
 
@@ -237,6 +238,10 @@ def convolve_back(
     """
     states, nodes, in_channels = h.shape
     members, _, out_channels = weight.shape
+    if grad.numel() == 0:
+        pairs = zip((h, weight), wants, strict=True)
+        grad_h, grad_weight = (torch.zeros_like(x) if wanted else None for x, wanted in pairs)
+        return grad_h, grad_weight
     h = readable(h)
     count = tiles.shape[1] // setting.lanes
     # Parts of ∂W are one tile's or many tiles', and added in the same order.

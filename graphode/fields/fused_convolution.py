@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 from graphode.fields.activation import ACTIVATIONS, Activation, find_activation
 from graphode.fields.convolution_functions import Convolve, Mix, Spread
@@ -116,6 +117,7 @@ def _has_kernel(graph: Graph, activation: Activation, u: Tensor, *others: Tensor
         and not is_full(graph)
         and u.shape[-2:-1] == (graph.num_nodes,)
         and not graph.edge_weight.requires_grad
+        and not is_batchedtensor(graph.edge_weight)  # of members: learned, for all that is known
         and graph.device == u.device
     )
 

@@ -2,7 +2,6 @@
 
     gathered    Σ_k values[k] state[col[k]] in every lane, in registers
     joined      what the lanes of a row amount to
-    bend        σ
 
 Parts of kernels: a convolution is made of them, forward and backward (`convolution_kernel`).
 """
@@ -11,31 +10,6 @@ Parts of kernels: a convolution is made of them, forward and backward (`convolut
 
 import triton
 import triton.language as tl
-
-from graphode.graphs import batched_kernel
-from graphode.graphs.batched_kernel import bend as plain_bend
-
-SOFTPLUS = tl.constexpr(batched_kernel.SOFTPLUS)
-
-
-@triton.jit
-def bend(x, ACTIVATION: tl.constexpr):
-    """σ(x)."""
-    if ACTIVATION == SOFTPLUS:
-        # ln(1 + e) by a polynomial on [0, 1]: a third of a logarithm's instructions, which were
-        # as many as a product's, and exact for small e too.
-        e = tl.exp(-tl.abs(x))
-        p = 0.005253457929939032 * e - 0.02958850748836994
-        p = p * e + 0.07836166769266129
-        p = p * e - 0.13674770295619965
-        p = p * e + 0.19111430644989014
-        p = p * e - 0.24844369292259216
-        p = p * e + 0.33319270610809326
-        p = p * e - 0.49999502301216125
-        x = tl.maximum(x, 0.0) + (p * e + 1.0) * e
-    else:
-        x = plain_bend(x, ACTIVATION)
-    return x
 
 
 @triton.jit
@@ -90,7 +64,8 @@ def joined(y, head, PRECISION: tl.constexpr, R: tl.constexpr):
     """What the pieces of each row amount to, in the lane of the first.
 
     Few tiles have rows in pieces. For them it is a product with zeros and ones, in a loop of one
-    round or none: Triton 3.6 fails to compile one in a branch.
+    round or none: Triton 3.6 fails to compile one in a branch. What is not finite in such a tile
+    makes all of it NaN.
     """
     lane = tl.arange(0, R)
     for zero in range(tl.minimum(tl.max(lane - head, axis=0), 1)):

@@ -147,6 +147,8 @@ def weight_gradient(
     """
     members, rows, in_channels = h.shape
     out_channels = grad.shape[2]
+    if h.numel() == 0 or grad.numel() == 0:
+        return h.new_zeros(members, in_channels, out_channels)
     h = readable(h)
     parts = max(1, min(triton.cdiv(rows, BACK_ROWS), triton.cdiv(BACK_PROGRAMS, members)))
     chunk = triton.cdiv(triton.cdiv(rows, parts), BACK_ROWS) * BACK_ROWS

@@ -32,7 +32,8 @@ def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor]:
     )
     sizes = tuple(size for graph in graphs for size in graph.sizes)
     weight = torch.cat([graph.edge_weight for graph in graphs])
-    return Pattern(edge_index, starts[-1], sizes), weight
+    lasts = all(graph._pattern.lasts for graph in graphs)
+    return Pattern(edge_index, starts[-1], sizes, lasts=lasts), weight
 
 
 def separated(graph: Graph) -> list[tuple[Pattern, Tensor]]:
@@ -44,7 +45,7 @@ def separated(graph: Graph) -> list[tuple[Pattern, Tensor]]:
     weights = graph.edge_weight.index_select(0, order).split(counts)
     parts, start = [], 0
     for size, edge_index, weight in zip(graph.sizes, edges, weights, strict=True):
-        parts.append((Pattern(edge_index - start, size), weight))
+        parts.append((Pattern(edge_index - start, size, lasts=graph._pattern.lasts), weight))
         start += size
     return parts
 

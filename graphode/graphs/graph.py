@@ -195,7 +195,7 @@ class Graph:
         position[kept] = torch.arange(len(kept), device=self.device)
         renumbered = position[self.edge_index]
         inside = (renumbered >= 0).all(0).nonzero()[:, 0]
-        pattern = Pattern(renumbered[:, inside], len(kept))
+        pattern = Pattern(renumbered[:, inside], len(kept), lasts=self._pattern.lasts)
         weight = self.edge_weight.index_select(0, inside)
         source = None if self.source is None else self.source.subgraph(kept)
         return Graph._trusted(pattern, weight, source=source, kind=self.kind)
@@ -340,9 +340,15 @@ class Graph:
             return self._pattern.arrange(self.edge_weight.to(dtype)), None
         known = self._constants.get(dtype)
         if known is None:
-            values = self._pattern.arrange(self.edge_weight.to(dtype))
-            order = self._pattern.places.order
-            known = values, values if self._is_symmetric else values.index_select(0, order)
-            if not torch.compiler.is_compiling():
-                self._constants[dtype] = known
+            if torch.compiler.is_compiling():
+                return self._arranged(dtype)
+            if torch.is_inference_mode_enabled():
+                with torch.inference_mode(False):  # a later call may need gradients
+                    return self._operands(dtype)
+            known = self._constants[dtype] = self._arranged(dtype)
         return known
+
+    def _arranged(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        values = self._pattern.arrange(self.edge_weight.to(dtype))
+        order = self._pattern.places.order
+        return values, values if self._is_symmetric else values.index_select(0, order)

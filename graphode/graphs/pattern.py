@@ -27,6 +27,9 @@ class Pattern:
             is another at every evaluation.
     """
 
+    lasts = True  # also of one that was saved before it had this, and tiles
+    _tiles: tuple[Tensor, Tensor] | None = None
+
     def __init__(
         self,
         edge_index: Tensor,
@@ -45,7 +48,6 @@ class Pattern:
         self.order, self.places = _compress(edge_index, num_nodes)
         self.is_symmetric = self.places.col_t is self.places.col
         self.node_graph = _node_graph((num_nodes,) if sizes is None else sizes, edge_index.device)
-        self._tiles: tuple[Tensor, Tensor] | None = None
 
     def to(self, device: torch.device) -> Pattern:
         places = Sparsity(*(part.to(device) for part in self.places))

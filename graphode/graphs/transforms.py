@@ -70,12 +70,18 @@ class _Product(torch.autograd.Function):
             columns = h.movedim(0, -1)
             product = sparse_product(values, values_t, columns.flatten(1), places)
             return product.reshape(num_rows, *columns.shape[1:]), 2
-        values = _leading(values, in_dims[0], count).flatten(0, 1)
+        values, h = _leading(values, in_dims[0], count), _leading(h, in_dims[2], count)
+        samples = h.shape[1] if h.dim() == 4 and values.dim() == 2 else None
+        if samples is not None:  # of every member; they join the columns
+            h = h.movedim(1, 2).flatten(2)
         if values_t is not None:
             values_t = _leading(values_t, in_dims[1], count).flatten(0, 1)
-        h = _leading(h, in_dims[2], count)
-        product = sparse_product(values, values_t, h.flatten(0, 1), places.repeated(count))
-        return product.reshape(count, num_rows, *h.shape[2:]), 0
+        blocks = places.repeated(count)
+        product = sparse_product(values.flatten(0, 1), values_t, h.flatten(0, 1), blocks)
+        product = product.reshape(count, num_rows, *h.shape[2:])
+        return (
+            product if samples is None else product.unflatten(2, (samples, -1)).movedim(2, 1)
+        ), 0
 
 
 class _Sampled(torch.autograd.Function):

@@ -50,6 +50,17 @@ def test_a_rate_for_another_number_of_members_is_refused():
         MemberAdam([torch.zeros(3, 1)], torch.tensor([0.1, 0.2]))
 
 
+@pytest.mark.parametrize("change", ["renamed", "reshaped"])
+def test_a_checkpoint_of_another_version_is_refused_with_what_to_do(change):
+    trainer = Trainer(Ensemble(build, [0, 1]), objective(), training())
+    tensors = {name: tensor.clone() for name, tensor in trainer.state().items()}
+    name = next(name for name in tensors if name.startswith("parameters."))
+    tensor = tensors.pop(name)
+    tensors[f"{name}_before" if change == "renamed" else name] = tensor[..., None]
+    with pytest.raises(ValueError, match=r"written by another version\. Start anew with --fresh"):
+        trainer.load(tensors)
+
+
 def brute_force(losses: torch.Tensor, select_from: int, patience: int | None) -> list[int]:
     chosen = []
     for member in losses.unbind(1):

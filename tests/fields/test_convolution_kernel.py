@@ -127,8 +127,17 @@ def test_a_pattern_has_tiles_of_its_matrix_and_of_the_transpose():
 
 def test_a_graph_of_positions_has_no_tiles():
     graph = gd.radius_graph(torch.rand(30, 2), 0.4)
-    assert graph._pattern.tiles is None
-    assert graph.normalize("sym")._pattern.tiles is None
+    both = gd.Graph.batch([graph, graph])
+    for passing in (graph, graph.normalize("sym"), graph.subgraph([1, 2, 3]), both):
+        assert passing._pattern.tiles is None
+    assert both.unbatch()[0]._pattern.tiles is None
+
+
+def test_a_pattern_saved_before_there_were_tiles_gets_them():
+    pattern = directed()._pattern
+    for name in ("lasts", "_tiles"):
+        pattern.__dict__.pop(name, None)
+    assert torch.equal(pattern.tiles[0], tiles_of(pattern.places.crow))
 
 
 @needs_triton
@@ -272,6 +281,53 @@ def test_gradients_are_differentiated_and_batched(activation, fused):
         found.append([*first, *second, *batched])
     assert fused == ["convolve", "convolve_back"]
     assert_near(*found)
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("widths", [(6, 8), (6, 4)], ids=["one kernel", "two"])
+def test_learned_weights_of_edges_keep_their_gradient_in_members(shape, widths, fused):
+    graph = directed()
+    h, weight, bias = random(2, *shape, NODES, widths[0]), random(2, *widths), random(2, widths[1])
+    edges = torch.rand(2, graph.num_edges, device=DEVICE, requires_grad=True)
+    inputs = [h, weight, bias, edges]
+
+    def one(h, weight, bias, edges):
+        return convolve(h, weight, bias, graph.reweight(edges), find_activation("tanh"))
+
+    found = []
+    for y in (
+        torch.func.vmap(one)(*inputs),
+        torch.stack([one(*own) for own in zip(*inputs, strict=True)]),
+    ):
+        found.append([y, *torch.autograd.grad(y.sin().sum(), inputs)])
+    assert not fused
+    assert_near(*found)
+
+
+@needs_triton
+@pytest.mark.parametrize("function", [convolve, in_two], ids=["one kernel", "two"])
+def test_no_states_have_no_gradients(function, fused):
+    inputs = [random(0, NODES, 6), random(6, 8), random(8)]
+    y = function(*inputs, directed(), find_activation("tanh"))
+    grads = torch.autograd.grad(y.sum(), inputs)
+    assert y.shape == (0, NODES, 8)
+    assert [grad.shape for grad in grads] == [x.shape for x in inputs]
+    assert all((grad == 0).all() for grad in grads)
+
+
+@needs_triton
+@pytest.mark.parametrize("function", [convolve, in_two], ids=["one kernel", "two"])
+def test_softplus_and_its_slope_are_exact_far_below_zero(function, fused):
+    """Without edges there is nothing but the bias."""
+    bias = torch.tensor([-40.0, -20.0, -10.0, -3.0, -0.5, 4.0], device=DEVICE, requires_grad=True)
+    y = function(random(NODES, 6), random(6, 6), bias, without_edges(), find_activation("softplus"))
+    (slope,) = torch.autograd.grad(y.sum(), bias)
+    exact = bias.detach().double()
+    torch.testing.assert_close(
+        y[0].double(), torch.nn.functional.softplus(exact), rtol=1e-6, atol=0
+    )
+    torch.testing.assert_close(slope.double() / NODES, exact.sigmoid(), rtol=1e-5, atol=0)
 
 
 @needs_triton

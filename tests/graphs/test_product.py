@@ -71,6 +71,15 @@ def test_a_full_graph_learns_after_an_evaluation_in_inference_mode(full_graph: G
     assert h.grad is not None
 
 
+def test_a_graph_learns_after_an_evaluation_of_another_dtype_in_inference_mode():
+    graph = Graph.from_dense(torch.rand(6, 6)).normalize("sym")
+    with torch.inference_mode():
+        graph.propagate(torch.randn(6, 3, dtype=torch.float32))
+    h = torch.randn(6, 3, dtype=torch.float32, requires_grad=True)
+    graph.propagate(h).sum().backward()
+    assert h.grad is not None
+
+
 def test_a_full_graph_has_the_dtype_of_its_state_under_autocast(full_graph: Graph):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert full_graph.propagate(torch.randn(6, 3).float()).dtype == torch.float32

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
-from graphode.graphs import Graph
+from graphode.graphs import Graph, product, transforms
 
 NODES = 5
 
@@ -48,6 +48,21 @@ def test_second_derivatives_equal_those_of_the_dense_product(graph: Graph):
         for f in (sparse, dense)
     ]
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["as columns", "as they are"])
+@pytest.mark.parametrize("in_dims", [(0, 0), (None, 0), (0, None)])
+def test_samples_of_every_member_are_mapped(graph: Graph, in_dims, joins, monkeypatch):
+    for module in (product, transforms):
+        monkeypatch.setattr(module, "joins_columns", lambda values, h: joins)
+    h = torch.randn(4, NODES, 2) if in_dims[0] is None else torch.randn(3, 4, NODES, 2)
+    weight = graph.edge_weight if in_dims[1] is None else torch.rand(3, graph.num_edges)
+    inputs = [h.requires_grad_(), weight.clone().requires_grad_()]
+    found = []
+    for function in (sparse, dense):
+        y = vmap(lambda h, w, f=function: f(graph, h, w), in_dims=in_dims)(*inputs)
+        found.append([y, *torch.autograd.grad(y.square().sum(), inputs)])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0), (1, 0)])
