@@ -25,7 +25,7 @@ from graphode.data import TrafficSeries
 from graphode.ensembles import Ensemble
 from graphode.experiments.recording import Recording
 from graphode.experiments.traffic import TrafficForecast
-from graphode.experiments.traffic_data import graph_of, load_series, num_queries
+from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
 from graphode.experiments.traffic_models import FLOWING, builder
 from graphode.experiments.traffic_normalization import SMOOTHED_HOURS
 from graphode.experiments.traffic_objective import TrafficTask
@@ -78,7 +78,7 @@ def train(config: TrafficForecast, series: TrafficSeries) -> dict[str, list[floa
     device = torch.device(config.device)
     graph = graph_of(series, config).normalize("sym").to(device, torch.get_default_dtype())
     task = TrafficTask(series, config, graph, device).for_members(config.seeds)
-    build = builder(config, series.num_sensors, num_queries(config))
+    build = builder(config, series.num_sensors, num_outputs(config))
     training = Training(
         epochs=config.epochs,
         lr=config.lr,
@@ -184,6 +184,7 @@ def main() -> None:
             parser.error(f"no model {model!r}: choose of {', '.join(get_args(Model))}")
         if strange := set(args.only) - set(choices_of(model)):
             parser.error(f"{', '.join(strange)} makes no difference to {model}")
+    for model in args.model:
         print(f"best: {_line(Search(model, args).run())}")
 
 

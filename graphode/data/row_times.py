@@ -14,7 +14,9 @@ import dataclasses
 
 import numpy as np
 
-DAY, HOUR, MINUTE = (np.timedelta64(1, unit) for unit in "Dhm")
+DAY, HOUR, MINUTE, NANOSECOND = (np.timedelta64(1, unit) for unit in ("D", "h", "m", "ns"))
+# Of an interval. Sums and differences of its multiples are exact, unlike those of 7/15.
+FINEST = 2.0**-28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,7 @@ class RowTimes:
     Args:
         elapsed: In UTC, or as written where no offset is known.
         clock: As written.
+        has_offsets: Whether it is known how far the clock is from UTC.
 
     Shapes:
         elapsed, clock: `[rows]`, datetime64
@@ -31,9 +34,10 @@ class RowTimes:
 
     elapsed: np.ndarray
     clock: np.ndarray
+    has_offsets: bool
 
     def __getitem__(self, rows: np.ndarray) -> "RowTimes":
-        return RowTimes(self.elapsed[rows], self.clock[rows])
+        return RowTimes(self.elapsed[rows], self.clock[rows], self.has_offsets)
 
     def is_same(self, other: "RowTimes") -> bool:
         """Whether all rows have the same times."""
@@ -47,9 +51,16 @@ class RowTimes:
         return np.cumsum(np.diff(self._offsets, prepend=self._offsets[:1]) != np.timedelta64(0))
 
     def axis(self, minutes: float) -> np.ndarray:
-        """In intervals of so many minutes since midnight of the first day."""
+        """In intervals of so many minutes, which divide a day, since midnight of the first day.
+
+        Rows on the interval's multiples have whole numbers, and rows so many intervals apart differ
+        by exactly that, wherever they begin.
+        """
         placed = self.clock + self.stretches * DAY
-        return (placed - self.clock[0].astype("datetime64[D]")) / MINUTE / minutes
+        passed = (placed - self.clock[0].astype("datetime64[D]")) // NANOSECOND
+        interval = round(DAY // NANOSECOND / round(DAY / MINUTE / minutes))
+        whole, rest = np.divmod(passed, interval)
+        return whole + np.rint(rest / interval / FINEST) * FINEST
 
     def shown(self, row: int) -> str:
         """A time as people write it; with its offset where offsets change."""
@@ -59,25 +70,26 @@ class RowTimes:
         minutes = int(self._offsets[row] / MINUTE)
         return f"{text}{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
-    def check_order(self, file: str) -> None:
-        """Refuse rows that repeat a time or go back."""
+    def check_order(self, file: str, may_repeat: bool = False) -> None:
+        """Refuse rows that go back, or repeat a time where they may not."""
         steps = np.diff(self.elapsed)
-        wrong = steps <= np.timedelta64(0)
+        nothing = np.timedelta64(0)
+        wrong = steps < nothing if may_repeat else steps <= nothing
         if not wrong.any():
             return
         row = int(wrong.argmax()) + 1
         before, now = self.shown(row - 1), self.shown(row)
-        if steps[row - 1] == np.timedelta64(0):
+        turned = (
+            f" If clocks were set back there, write dates with their offset from UTC, {now}+01:00."
+            if -steps[row - 1] <= HOUR and not self.has_offsets
+            else ""
+        )
+        if steps[row - 1] == nothing:
             raise ValueError(
                 f"{file} must have one row for each time, but that of {now} repeats the row before "
                 "it. Delete one, or take the mean of such rows with --duplicates mean (in Python "
-                '`duplicates="mean"`).'
+                f'`duplicates="mean"`).{turned}'
             )
-        turned = (
-            f" If clocks were set back there, write dates with their offset from UTC, {now}+01:00."
-            if -steps[row - 1] < HOUR and np.array_equal(self.elapsed, self.clock)
-            else ""
-        )
         raise ValueError(
             f"The rows of {file} must be in the order of time, but {now} comes before the row "
             f"before it, {before}. Sort the rows.{turned}"

@@ -86,9 +86,11 @@ def read_speeds(
             f"{path.name} must be one of .csv, .npz and .parquet, by its ending, but ends in "
             f"{path.suffix!r}."
         )
-    if table.times is not None and duplicates == "mean":
-        values, merged = _merged(table.values, table.times)
-        table = dataclasses.replace(table, values=values, times=merged)
+    if table.times is not None:
+        table.times.check_order(path.name, may_repeat=duplicates == "mean")
+        if duplicates == "mean":
+            values, merged = _merged(table.values, table.times)
+            table = dataclasses.replace(table, values=values, times=merged)
     if missing == "refuse":
         _refuse_empty(table, path.name)
     minutes = interval_minutes
@@ -97,7 +99,6 @@ def read_speeds(
     check_interval(minutes, path.name)
     times, stretches = regular_times(len(table.values)), None
     if table.times is not None:
-        table.times.check_order(path.name)
         times = torch.from_numpy(table.times.axis(minutes))
         if table.times.stretches[-1]:
             stretches = torch.from_numpy(table.times.stretches)
@@ -203,12 +204,11 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _merged(values: np.ndarray, times: RowTimes) -> tuple[np.ndarray, RowTimes]:
-    """The mean of the rows of one time, NaN left out, in the place of the first of them."""
+    """The mean of the rows of one time, NaN left out; the rows are in order."""
     distinct, first, place = np.unique(times.elapsed, return_index=True, return_inverse=True)
     known = ~np.isnan(values)
     total, count = (np.zeros((len(distinct), values.shape[1])) for _ in range(2))
     np.add.at(total, place, np.where(known, values, 0.0))
     np.add.at(count, place, known)
     means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    order = first.argsort()
-    return means[order], times[first[order]]
+    return means, times[first]

@@ -97,7 +97,7 @@ def _unix_times(column: pd.Series, file: str) -> RowTimes:
             "so, or delete the column: rows without times are 5 minutes apart."
         )
     times = (seconds * 1e3).round().astype("datetime64[ms]").astype("datetime64[ns]")
-    return RowTimes(times, times)
+    return RowTimes(times, times, has_offsets=True)
 
 
 def _dates(column: pd.Series, file: str) -> RowTimes:
@@ -106,9 +106,10 @@ def _dates(column: pd.Series, file: str) -> RowTimes:
         cells = column.tolist()
         row = next((k for k, cell in enumerate(cells) if not is_date(cell)), None)
         held = "several formats" if row is None else f"{cells[row]!r} in line {_line(column, row)}"
+        has_offsets = column.astype(str).str.strip().str.match(WITH_OFFSET).any()
         raise ValueError(
             f"The first column of {file} must hold dates of one format, or numbers, but it holds "
-            f"{held}. Write 2024-05-06 00:05."
+            f"{held}. Write 2024-05-06 00:05{'+02:00 in every cell' if has_offsets else ''}."
         )
     if len(readings) > 1:
         first = column.iloc[0]
@@ -128,8 +129,10 @@ def _line(column: pd.Series, row: int) -> int:
 def _readings(column: pd.Series) -> list[RowTimes]:
     """Every way to read all cells as dates of one format."""
     if pd.api.types.is_datetime64_any_dtype(column):
+        if column.isna().any():
+            return []
         elapsed = column if column.dt.tz is None else column.dt.tz_convert("UTC")
-        return [RowTimes(_plain(elapsed), _plain(column))] if not column.isna().any() else []
+        return [RowTimes(_plain(elapsed), _plain(column), column.dt.tz is not None)]
     cells = column.astype(object).fillna("").astype(str).str.strip()
     formats = ["ISO8601"]
     if separator := next((mark for mark in "/.-" if mark in cells.iloc[0]), None):
@@ -148,7 +151,7 @@ def _readings(column: pd.Series) -> list[RowTimes]:
         )
         if elapsed.isna().any() or clock.isna().any():
             continue
-        reading = RowTimes(_plain(elapsed), _plain(clock))
+        reading = RowTimes(_plain(elapsed), _plain(clock), bool(parts[1].notna().all()))
         if not any(reading.is_same(other) for other in found):
             found.append(reading)
     return found

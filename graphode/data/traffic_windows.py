@@ -220,17 +220,15 @@ def traffic_windows(
         inputs, queries = _at_horizons(series, span, runs, horizons)
     one_group = group[inputs[:, 0]] == group[queries[:, -1]]
     if not bool(one_group.any()):
-        remedy = "Keep more, or ask for shorter windows."
-        if horizons is not None:
-            ahead = ", ".join(map(str, sorted(horizons)))
-            remedy = (
-                f"There must be rows exactly {ahead} intervals after a sample, which times that "
-                f"jitter do not have: round them, or leave forecasts at fixed horizons out "
-                f"(--no-studies of table 2). {remedy}"
-            )
+        if horizons is not None and len(runs) and not len(inputs):
+            within = series.times[rows].diff()[together[rows].diff() == 0]
+            remedy = _no_row_ahead(within, horizons)
+        else:
+            remedy = _too_short(series, group[rows], steps, horizons, within_days, following)
         raise ValueError(
-            f"A window must have {steps} kept samples and what is to be forecast in one stretch, "
-            f"but {len(rows)} of {len(span)} rows are kept and no window fits. {remedy}"
+            f"A window must have {steps} kept samples and what is to be forecast in one "
+            f"{'day' if within_days else 'stretch'}, but {len(rows)} of {len(span)} rows are kept "
+            f"and no window fits. {remedy}"
         )
     z = standardizer.standardize(series.speeds)
     if series.observed is not None:
@@ -271,6 +269,56 @@ def _at_horizons(
     found = torch.searchsorted(series.times, wanted).clamp(max=series.num_steps - 1)
     there = (series.times[found] == wanted).all(1) & (found < span.stop).all(1)
     return runs[there], found[there]
+
+
+def _no_row_ahead(between: Tensor, horizons: Sequence[int]) -> str:
+    """What to do where no sample has a row at each horizon after it.
+
+    Args:
+        between: Times from each kept row to the next of its stretch.
+    """
+    ahead = ", ".join(map(str, sorted(horizons)))
+    if bool((between == between.round()).all()):
+        why, remedy = "but these rows end before, or lack them", "give more rows"
+    else:
+        why, remedy = "which times that jitter do not have", "round them"
+    return (
+        f"There must be rows exactly {ahead} intervals after a sample, {why}: {remedy}, or leave "
+        "forecasts at fixed horizons out (--no-studies of table 2)."
+    )
+
+
+def _too_short(
+    series: TrafficSeries,
+    group: Tensor,
+    steps: int,
+    horizons: Sequence[int] | None,
+    within_days: bool,
+    following: int,
+) -> str:
+    """What to do where the days or stretches of the kept rows are shorter than a window.
+
+    Args:
+        group: The day or the stretch of each kept row.
+    """
+    longest = int(group.unique(return_counts=True)[1].max()) if len(group) else 0
+    if horizons is None and steps < longest < steps + following:
+        return (
+            f"At most {longest - steps} kept samples follow after {steps}, fewer than the "
+            f"{following} of `following` (--targets on the command line): ask for fewer."
+        )
+    if within_days:
+        return (
+            f"A window takes {steps + max(horizons or [following])} intervals, and no day has more "
+            f"than {longest} kept samples: leave out `within_days` (--protocol stgcn, in table 2 "
+            "by --no-studies), or keep more."
+        )
+    if series.stretches is not None:
+        return (
+            f"No stretch has more than {longest} kept samples: keep more, or ask for shorter "
+            "windows."
+        )
+    return "Keep more, or ask for shorter windows."
 
 
 def _gaps(series: TrafficSeries, rows: Tensor, group: Tensor) -> Tensor:

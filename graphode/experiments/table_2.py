@@ -109,6 +109,7 @@ class Table2:
         finished: Only cells whose runs are finished: the table of what is there, nothing trained.
         studies: Also STGCN's protocol, and forecasts at times never seen in training.
         epochs: Another number of epochs than the presets'.
+        percentile: Of the distances, under which there are edges; another than the presets'.
         masks: Undersampled versions of the test data; 20, or 3 with --quick.
         sensors: Of simulated traffic.
         days: Of simulated traffic.
@@ -136,6 +137,7 @@ class Table2:
     finished: bool = False
     studies: bool = True
     epochs: int | None = None
+    percentile: float | None = None
     masks: int | None = None
     sensors: int | None = None
     days: int | None = None
@@ -203,7 +205,7 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
     if config.quick:
         title += " – QUICK: few members, epochs and masks"
     found = claims(results, units.minutes)
-    notes = _notes(dataset, units, [] if config.quick else found)
+    notes = _notes(rows, dataset, units, [] if config.quick else found)
     if config.quick:
         notes.append("QUICK: what must be seen is not judged by so little; see claims.json.")
     write(rows, out, title, notes, costs=False)
@@ -252,8 +254,8 @@ def cell_config(
     settings: dict[str, Any] = {**QUICK} if config.quick else {}
     if line.name not in CHURN_LINES:
         settings["churn"] = 0.0
-    given = {name: getattr(config, name) for name in ("epochs", "masks", "sensors", "days")}
-    given = {name: value for name, value in given.items() if value is not None}
+    names = ("epochs", "percentile", "masks", "sensors", "days")
+    given = {name: value for name in names if (value := getattr(config, name)) is not None}
     protocol = f"-{changes['protocol']}" if changes else ""
     name = f"{line.model}-{line.preset}-{round(100 * keep)}{protocol}"
     return TrafficForecast.of(
@@ -331,15 +333,16 @@ def _labelled(row: Row, rows: Sequence[Row]) -> Row:
     return dataclasses.replace(row, label=", ".join(filter(None, words)))
 
 
-def _notes(dataset: str, units: Units, found: list[dict[str, Any]]) -> list[str]:
+def _notes(rows: list[Row], dataset: str, units: Units, found: list[dict[str, Any]]) -> list[str]:
     notes = [
         "Mean ± standard deviation over training seeds and masks of the test data. Columns are "
         "the probability to keep a timestamp; 5 samples in, the next one out. Of each member the "
         "epoch of lowest validation loss is tested.",
-        "The paper's numbers (below ours) are of PeMSD7(M)"
-        + (", in mph" if units.speed != "mph" else "")
-        + ("." if dataset == "pemsd7m" else f", not of {dataset}: other roads, other speeds."),
     ]
+    if any(row.paper is not None for row in rows):
+        unit = "" if units.speed == "mph" else ", in mph"
+        other = "" if dataset == "pemsd7m" else f", not of {dataset}: other roads, other speeds"
+        notes.append(f"The paper's numbers (below ours) are of PeMSD7(M){unit}{other}.")
     for claim in found:
         where = f" {'; '.join(claim['where'])}." if claim["where"] else ""
         notes.append(f"{'HOLDS' if claim['holds'] else 'FAILS'}: {claim['claim']}.{where}")

@@ -60,7 +60,8 @@ class TrafficForecast:
         graph: Edges under a percentile of the distances, or with STGCN's Gaussian weights.
         percentile: Of the distances along the roads.
         targets: How many of the samples after a window training asks for. Only a flow can be
-            asked for more than the next one; the later ones count half.
+            asked for more than the next one; the later ones count half. Of all protocols but
+            stgcn, which asks for its own horizons whatever is given here.
         lr: Adam's learning rate.
         weight_decay: L2 penalty.
         schedule: constant, cosine, or restarts: cosine annealing with warm restarts.

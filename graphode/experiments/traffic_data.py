@@ -25,6 +25,7 @@ from graphode.data import (
 from graphode.data.store import file_sha256
 from graphode.experiments.traffic import FIRST_TEST_MASK, TrafficForecast
 from graphode.experiments.traffic_normalization import Normalizer
+from graphode.experiments.traffic_units import duration
 from graphode.graphs import Graph
 
 STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
@@ -70,15 +71,16 @@ def graph_of(series: TrafficSeries, config: TrafficForecast) -> Graph:
     )
 
 
-def described(series: TrafficSeries, graph: Graph) -> str:
+def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> str:
     """What was read, in a line, for its owner to compare with what was meant."""
     minutes = MINUTES_PER_DAY / series.steps_per_day
     days = (series.times[-1] - series.times[0] + 1).item() / series.steps_per_day
     if series.stretches is not None:  # of a file, each lies a day later than it was
         days -= float(series.stretches[-1])
-    every = "every minute" if minutes == 1 else f"every {minutes:g} minutes"
+    count, unit = duration(minutes)
+    every = unit if count == 1 else f"{count:g} {unit}s"
     words = (
-        f"{series.num_steps} rows of {series.num_sensors} sensors, {every}, {days:.1f} days; "
+        f"{series.num_steps} rows of {series.num_sensors} sensors, every {every}, {days:.1f} days; "
         f"{graph.num_edges} edges"
     )
     touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
@@ -86,10 +88,8 @@ def described(series: TrafficSeries, graph: Graph) -> str:
     alone = int((~touched).sum())
     if not alone:
         return words
-    return (
-        f"{words}; warning: {alone} sensors have no edge, --graph percentile with a higher "
-        "--percentile adds some"
-    )
+    rule = "" if config.graph == "percentile" else "--graph percentile with "
+    return f"{words}; warning: {alone} sensors have no edge, {rule}a higher --percentile adds some"
 
 
 def training_mask(series: TrafficSeries, config: TrafficForecast, seed: int) -> Tensor:
@@ -104,9 +104,15 @@ def held_out_mask(series: TrafficSeries, config: TrafficForecast, number: int) -
 
 
 def _seen(series: TrafficSeries, config: TrafficForecast, kept: Tensor) -> Tensor:
-    if config.protocol == "unseen_times":
-        return kept & (series.times % 2 == 0)
-    return kept
+    """Of unseen times, every second interval from where a stretch begins."""
+    if config.protocol != "unseen_times":
+        return kept
+    begins = torch.ones(series.num_steps, dtype=torch.bool)
+    begins[1:] = False if series.stretches is None else series.stretches.diff() != 0
+    start = series.times[begins][begins.cumsum(0) - 1]
+    # Halves go up, where `round` would make them even: rows an interval apart are never both seen.
+    interval = (series.times - start + 0.5).floor()
+    return kept & (interval % 2 == 0)
 
 
 def windows(
@@ -133,8 +139,11 @@ def normalized(series: TrafficSeries, normalizer: Normalizer) -> Tensor:
     return z if series.observed is None else torch.where(series.observed, z, 0.0)
 
 
-def num_queries(config: TrafficForecast) -> int:
-    """How many forecasts a training window asks for."""
+def num_outputs(config: TrafficForecast) -> int:
+    """Outputs of a model that holds its state, which has one answer for each horizon.
+
+    A flow has one output, which is read at as many times as are asked for.
+    """
     return len(STGCN_HORIZONS) if config.protocol == "stgcn" else 1
 
 

@@ -168,7 +168,7 @@ def by_gap(folders: Folders, path: Path, units: Units) -> bool:
 
 
 def by_time(folders: Folders, path: Path, units: Units) -> bool:
-    """Error by the half-hour of the day."""
+    """Error by the half-hour of the day, or by the interval, if that is longer."""
     columns = _columns(folders)
     columns = [columns[0], columns[-1]] if len(columns) > 1 else columns
     if not columns:

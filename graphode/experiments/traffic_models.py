@@ -22,22 +22,22 @@ CHANNELS = 3  # of an observation: speed, gap, sine of the time of day
 HELD = {"gcgru": GCGRU, "gclstm": GCLSTM, "gcrnn": GCRNN}
 
 
-def builder(config: TrafficForecast, sensors: int, queries: int) -> Callable[[int], nn.Module]:
+def builder(config: TrafficForecast, sensors: int, outputs: int) -> Callable[[int], nn.Module]:
     """`build(seed)` of the configured model; the ensemble seeds the generator around it.
 
     Args:
-        queries: Forecasts of a training window.
+        outputs: Of a model that holds its state, by `traffic_data.num_outputs`.
     """
 
     def build(seed: int) -> nn.Module:
         del seed
-        model = _built(config, sensors, queries)
+        model = _built(config, sensors, outputs)
         return _silenced(model) if config.residual else model
 
     return build
 
 
-def _built(config: TrafficForecast, sensors: int, queries: int) -> nn.Module:
+def _built(config: TrafficForecast, sensors: int, outputs: int) -> nn.Module:
     flow = {
         "solver": config.solver,
         "rtol": config.rtol,
@@ -49,13 +49,13 @@ def _built(config: TrafficForecast, sensors: int, queries: int) -> nn.Module:
     if config.model in FLOWING:
         return _flowing(config, gates, flow)
     if config.model == "gru":
-        flat = FlatGRU(sensors, channels=config.hidden, out_channels=queries)
-        return DirectForecast(flat, queries, config.residual)
+        flat = FlatGRU(sensors, channels=config.hidden, out_channels=outputs)
+        return DirectForecast(flat, outputs, config.residual)
     held = HELD[config.model]
-    if queries == 1:
+    if outputs == 1:
         return held(CHANNELS, config.hidden, residual=config.residual, **gates)
-    inner = held(CHANNELS, config.hidden, queries, **gates)
-    return DirectForecast(inner, queries, config.residual)
+    inner = held(CHANNELS, config.hidden, outputs, **gates)
+    return DirectForecast(inner, outputs, config.residual)
 
 
 def _flowing(config: TrafficForecast, gates: dict[str, Any], flow: dict[str, Any]) -> nn.Module:

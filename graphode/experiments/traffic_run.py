@@ -28,7 +28,7 @@ from graphode.experiments.traffic_data import (
     described,
     graph_of,
     load_series,
-    num_queries,
+    num_outputs,
     training_mask,
 )
 from graphode.experiments.traffic_evaluation import HeldOutData, Tested, tested
@@ -65,7 +65,7 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
     series = load_series(config)
     roads = graph_of(series, config)
     if config.dataset == "file":
-        say(console, described(series, roads))
+        say(console, described(series, roads, config))
         if series.stretches is not None:
             changes = counted(int(series.stretches[-1]), "time")
             say(console, f"The offset from UTC changes {changes}: no window lies across a change.")
@@ -82,7 +82,7 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
             Persistence(series, device) if is_last else HistoricalAverage(series, masks, device)
         )
     else:
-        build = builder(config, series.num_sensors, num_queries(config))
+        build = builder(config, series.num_sensors, num_outputs(config))
         parameters = sum(p.numel() for p in build(0).parameters())
         outcome = _trained(
             config, TrafficTask(series, config, graph, device), build, folder, console

@@ -1,7 +1,7 @@
 """In which units the numbers of runs are: that of the speeds, and the length of an interval.
 
 Both are read from the runs' results. Folders older than these settings are of speeds in mph, unless
-they are of one's own files, and of intervals of five minutes.
+they are of one's own files, and are taken for intervals of five minutes, also of one's own files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Units:
         dataset = results[0]["config"]["dataset"]
         given = (result["config"].get("unit") for result in results)
         unit = asked or next(filter(None, given), None)
-        minutes = results[0]["data"].get("interval_minutes", MINUTES)
+        known = (result["data"].get("interval_minutes") for result in results)
+        minutes = next(filter(None, known), MINUTES)
         return cls(unit_of(dataset, unit), minutes, "reading" if dataset == "file" else "speed")
 
     def named(self, what: str) -> str:
@@ -62,4 +63,10 @@ class Units:
     @property
     def intervals(self) -> str:
         """What times are counted in."""
-        return f"{self.minutes:g}-minute intervals"
+        count, unit = duration(self.minutes)
+        return f"{count:g}-{unit} intervals"
+
+
+def duration(minutes: float) -> tuple[float, str]:
+    """So many minutes, or seconds where minutes are not whole."""
+    return (minutes, "minute") if minutes == round(minutes) else (60 * minutes, "second")

@@ -84,6 +84,28 @@ def test_what_is_usual_at_a_time_of_day_stays_so_when_the_clock_changes(tmp_path
     torch.testing.assert_close(usual[slots, 0], series.speeds[:, 0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("seconds", [12, 20, 100, 300, 900])
+@pytest.mark.parametrize("given", [False, True])
+def test_rows_on_the_multiples_of_any_interval_are_whole_numbers(tmp_path, seconds, given):
+    slots = 86_400 // seconds
+    dates = pd.date_range("2024-03-04", periods=2 * slots, freq=f"{seconds}s")
+    named = round(seconds / 60, 7) if given else None  # as on a command line: 1.6666667
+    series = read_speeds(table(tmp_path, dates), interval_minutes=named)
+    assert series.steps_per_day == slots
+    assert series.times.tolist() == list(range(2 * slots))
+
+
+@pytest.mark.parametrize(("start", "minutes"), [("00:07", 15), ("00:02", 5), ("00:10", 60)])
+def test_rows_off_the_multiples_are_whole_intervals_apart(tmp_path, start, minutes):
+    slots = 1440 // minutes
+    dates = pd.date_range(f"2024-03-04 {start}", periods=5 * slots, freq=f"{minutes}min")
+    series = read_speeds(table(tmp_path, dates))
+    assert series.times[0] == pytest.approx(int(start[3:]) / minutes, abs=1e-6)
+    for ahead in (1, 9, slots):
+        assert (series.times[:-ahead] + ahead == series.times[ahead:]).all()
+    assert (series.times % slots).long().tolist() == 5 * list(range(slots))
+
+
 def test_an_hour_that_comes_twice_is_not_taken_for_duplicates(tmp_path):
     path = table(tmp_path, written(berlin(AUTUMN)))
     twice = read_speeds(path, duplicates="mean")
@@ -104,12 +126,52 @@ def test_offsets_in_some_cells_only_are_refused(tmp_path):
         read_speeds(table(tmp_path, ["2024-05-06 00:00+02:00", "2024-05-06 00:15"]))
 
 
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["2024-05-06 00:00+02:00", "2024-05-06 00:15"],
+        ["13/05/2024 00:00+02:00", "13/05/2024 00:15+02:00"],
+        ["13.05.2024 00:00 +0200", "13.05.2024 00:15 +0200"],
+    ],
+)
+def test_dates_with_offsets_that_are_refused_are_shown_one_with_an_offset(tmp_path, dates):
+    with pytest.raises(ValueError, match=r"Write 2024-05-06 00:05\+02:00 in every cell\."):
+        read_speeds(table(tmp_path, dates))
+
+
 def test_clocks_set_back_without_an_offset_are_refused_with_what_to_write(tmp_path):
     plain = berlin(AUTUMN).tz_localize(None).strftime("%Y-%m-%d %H:%M")
     with pytest.raises(ValueError, match=r"02:00 comes before .*02:45\. .*2024-10-27 02:00\+01:00"):
         read_speeds(table(tmp_path, plain))
     with pytest.raises(ValueError, match=r"Sort the rows\.$"):
         read_speeds(table(tmp_path, ["2024-05-06 09:00", "2024-05-06 00:15"]))
+
+
+@pytest.mark.parametrize("minutes", [1, 15, 30])
+def test_rows_after_clocks_were_set_back_are_no_duplicates(tmp_path, minutes):
+    first = pd.Timestamp(AUTUMN, tz="Europe/Berlin")
+    dates = pd.date_range(first, periods=2 * 1440 // minutes, freq=f"{minutes}min")
+    path = table(tmp_path, dates.strftime("%Y-%m-%d %H:%M"))
+    with pytest.raises(ValueError, match=r"02:00 comes before .*2024-10-27 02:00\+01:00"):
+        read_speeds(path, duplicates="mean")
+
+
+def test_hourly_rows_that_repeat_without_an_offset_are_told_of_clocks(tmp_path):
+    first = pd.Timestamp(AUTUMN, tz="Europe/Berlin")
+    dates = pd.date_range(first, periods=48, freq="1h")
+    message = r"02:00 repeats .*--duplicates mean.* clocks were set back .*2024-10-27 02:00\+01:00"
+    with pytest.raises(ValueError, match=message):
+        read_speeds(table(tmp_path, dates.strftime("%Y-%m-%d %H:%M")))
+
+
+@pytest.mark.parametrize("last", [0, -900])
+@pytest.mark.parametrize("kind", ["Z", "unix"])
+def test_where_the_offset_is_known_clocks_are_not_blamed(tmp_path, kind, last):
+    seconds = 1_714_953_600 + np.array([0, 900, 1800, 1800 + last])
+    dates = pd.to_datetime(seconds, unit="s")
+    with pytest.raises(ValueError, match=r"v\.csv") as caught:
+        read_speeds(table(tmp_path, seconds if kind == "unix" else written(dates, kind)))
+    assert "clocks" not in str(caught.value)
 
 
 def test_rows_sorted_by_a_clock_that_was_set_back_are_refused_with_their_offsets(tmp_path):

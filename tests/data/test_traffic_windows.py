@@ -310,32 +310,6 @@ def test_windows_are_numbers_of_rows_not_copies():
     assert windows.batch(torch.arange(8)).x.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"steps": 0}, "at least one sample"),
-        ({"horizons": ()}, "at least one interval"),
-        ({"horizons": (0, 1)}, "at least one interval"),
-        ({"steps": 60}, "60 of 60 rows are kept and no window fits"),
-        ({"steps": 58, "horizons": (3, 1)}, r"exactly 1, 3 intervals after a sample.*--no-studies"),
-        ({"following": 0}, "`following` 0"),
-        ({"span": range(0, 61)}, r"from 0 to 60, but is range\(0, 61\)"),
-        ({"span": range(0, 60, 2)}, "consecutive rows"),
-        ({"kept": torch.ones(59, dtype=torch.bool)}, r"shape \[60\]"),
-        ({"kept": torch.zeros(60, dtype=torch.bool)}, "0 of 60 rows are kept and no window fits"),
-    ],
-)
-def test_windows_that_cannot_be_are_refused(arguments, message):
-    series = recording()
-    usual = {
-        "span": range(60),
-        "kept": torch.ones(60, dtype=torch.bool),
-        "standardizer": Standardizer.fit(series),
-    }
-    with pytest.raises(ValueError, match=message):
-        traffic_windows(series, **{**usual, **arguments})
-
-
 def test_a_sensor_without_training_data_is_refused():
     observed = torch.ones(60, 3, dtype=torch.bool)
     observed[:36, 1] = False

@@ -1,6 +1,7 @@
 """Table 2, its claims and its pictures are made from run folders, and say what they are."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -16,6 +17,7 @@ from graphode.experiments.table_2 import (
     Line,
     Table2,
     _labelled,
+    _notes,
     cell_config,
     rows_of,
     run,
@@ -93,6 +95,38 @@ def test_cells_are_the_papers_protocol(tmp_path):
     }  # fmt: skip
     folders = [cell_config(Table2(), line, keep, tmp_path).out for line in LINES for keep in KEEPS]
     assert len(set(folders)) == len(folders)
+
+
+def test_a_percentile_that_is_given_is_that_of_every_line(tmp_path):
+    for line in LINES:
+        given = cell_config(Table2(percentile=90.0), line, 0.3, tmp_path)
+        preset = cell_config(Table2(), line, 0.3, tmp_path)
+        assert (given.graph, given.percentile) == ("percentile", 90.0)
+        assert preset.percentile == (40.0 if line.preset == "printed" else 10.0)
+
+
+def test_the_warning_before_a_table_names_a_flag_that_the_table_has(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "table-2", "--help"])
+    assert "--percentile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dataset", "unit", "words"),
+    [
+        ("pemsd7m", "mph", "are of PeMSD7(M)."),
+        ("pems08", "mph", "are of PeMSD7(M), not of pems08: other roads, other speeds."),
+        ("v.csv", "km/h", "of PeMSD7(M), in mph, not of v.csv: other roads, other speeds."),
+        ("v.csv", None, "of PeMSD7(M), in mph, not of v.csv: other roads, other speeds."),
+    ],
+)
+def test_the_papers_numbers_are_spoken_of_where_they_stand(dataset, unit, words):
+    given = {"members": 1, "evaluations": 0.0, "seconds": 0.0, "epochs": 1, "mean": 2.0, "std": 0.1}
+    ours = Row(model="GRU", column="30 %", metric="RMSE", **given)
+    printed = dataclasses.replace(ours, model="GRU, printed", paper=13.25)
+    units = Units(unit, 5.0)
+    assert _notes([ours, printed], dataset, units, [])[-1].endswith(words)
+    assert not any("paper" in note for note in _notes([ours], dataset, units, []))
 
 
 @pytest.mark.parametrize(

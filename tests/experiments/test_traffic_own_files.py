@@ -11,7 +11,7 @@ from rich.console import Console
 from graphode import cli
 from graphode.data import simulated_traffic
 from graphode.experiments.traffic import TrafficForecast
-from graphode.experiments.traffic_data import graph_of, load_series
+from graphode.experiments.traffic_data import described, graph_of, load_series
 from graphode.experiments.traffic_run import run
 
 SMALL = {"hidden": 4, "epochs": 1, "masks": 2, "batch_size": 32, "device": "cpu"}
@@ -45,7 +45,7 @@ def own_files(folder, minutes=5, **changes) -> TrafficForecast:
     """Three days of four sensors, A to D, with times, and a list of the roads A, B, C."""
     speeds = simulated_traffic(4, 3).speeds.numpy()
     table = pd.DataFrame(speeds.round(3), columns=[*"ABCD"])
-    dates = pd.date_range("2024-05-06", periods=len(speeds), freq=f"{minutes}min")
+    dates = pd.date_range("2024-05-06", periods=len(speeds), freq=f"{round(60 * minutes)}s")
     table.insert(0, "time", dates.astype(str))
     table.to_csv(folder / "speeds.csv", index=False)
     (folder / "distances.csv").write_text("from,to,length\nA,B,1\nB,C,1\n")
@@ -60,6 +60,27 @@ def test_what_was_read_of_ones_own_files_is_said_before_training(tmp_path, witho
     said = console.file.getvalue()  # pyright: ignore
     assert said.startswith("864 rows of 4 sensors, every 5 minutes, 3.0 days; 4 edges; warning: 1 ")
     assert "higher --percentile" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1, "second"), (20, "20 seconds"), (60, "minute"), (100, "100 seconds"), (900, "15 minutes")],
+)
+def test_the_interval_is_said_in_whole_minutes_or_in_seconds(tmp_path, seconds, words):
+    config = own_files(tmp_path, minutes=seconds / 60)
+    series = load_series(config)
+    assert f"4 sensors, every {words}, " in described(series, graph_of(series, config), config)
+
+
+def test_the_warning_of_sensors_without_an_edge_names_flags_that_help(tmp_path):
+    config = own_files(tmp_path)
+    series = load_series(config)
+    gaussian = dataclasses.replace(config, graph="gaussian")
+    for settings, remedy in (
+        (config, "edge, a higher --percentile adds some"),
+        (gaussian, "edge, --graph percentile with a higher --percentile adds some"),
+    ):
+        assert described(series, graph_of(series, config), settings).endswith(remedy)
 
 
 def test_a_folder_holds_the_run_of_one_recording(tmp_path, without_type_checks):

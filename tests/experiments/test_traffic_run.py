@@ -276,6 +276,29 @@ def test_unseen_times_are_not_in_the_training_data():
     assert (ahead == torch.arange(1.0, 7.0)).all()
 
 
+def test_every_second_row_from_the_first_of_a_stretch_may_be_seen():
+    """Wherever a stretch begins, and though rows jitter about their intervals."""
+    config = small(protocol="unseen_times", keep=1.0, days=4)
+    series = load_series(config)
+    rows = torch.arange(series.num_steps)
+    jitter = 0.4 * torch.rand(series.num_steps, dtype=torch.float64)
+    jitter[0] = 0.2
+    for times in (series.times, series.times + 7 / 16, series.times + 11, series.times + jitter):
+        moved = dataclasses.replace(series, times=times)
+        assert training_mask(moved, config, 0).equal(rows % 2 == 0)
+    split = dataclasses.replace(
+        series, times=series.times + 12.5 * (rows >= 101), stretches=(rows >= 101).long()
+    )
+    assert training_mask(split, config, 0).equal((rows - 101 * (rows >= 101)) % 2 == 0)
+
+
+def test_rows_an_interval_apart_are_never_both_seen_where_rows_are_denser():
+    config = small(protocol="unseen_times", keep=1.0, days=4)
+    series = load_series(config)
+    seen = training_mask(dataclasses.replace(series, times=series.times / 2), config, 0)
+    assert seen[:-2].logical_xor(seen[2:]).all()
+
+
 @pytest.mark.parametrize("model", ["gcde_gru", "gcgru", "persistence"])
 def test_forecasts_at_unseen_times_are_compared(tmp_path, model, without_type_checks):
     config = small(model, protocol="unseen_times", keep=0.8, epochs=1, out=tmp_path)
