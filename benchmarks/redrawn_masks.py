@@ -2,13 +2,15 @@
 
     graphode run node-classification --preset authors --model gcde_dpr5 --members 20 --control ours
     python benchmarks/redrawn_masks.py --folder runs/… --out results/redrawn-masks.json
+    python benchmarks/redrawn_masks.py --ended runs/… runs/… --out results/redrawn-ended.json
 
 Reads the checkpoint of a run of the authors' preset, whether it has ended or not, and leaves the
-folder as it is. For the weights
-of each member, and for weights at the start of training, one training solve is counted: by
-torchdiffeq, at the authors' tolerances, and by ours, with torchdiffeq's control of steps and with
-our own. What training solves took along the run, and what was reached, is in the folder's metrics
-and is copied, every twentieth epoch; that of a run with fixed masks too, if it is named.
+folder as it is. For the weights of each member, and for weights at the start of training, one
+training solve is counted: by torchdiffeq, at the authors' tolerances, and by ours, with
+torchdiffeq's control of steps and with our own. What training solves took along the run, and what
+was reached, is in the folder's metrics and is copied, every twentieth epoch; that of a run with
+fixed masks too, if it is named. With `--ended` nothing is solved: what the members of runs that
+have ended were selected at is copied.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from graphode.data import load_node_data
 from graphode.ensembles import Ensemble
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import CONTROLS, builder
-from graphode.experiments.run_folder import CHECKPOINT, CONFIG, read_json, read_metrics
+from graphode.experiments.run_folder import CHECKPOINT, CONFIG, RESULT, read_json, read_metrics
 
 EVERY = 20  # epochs
 TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}  # the authors'
@@ -74,15 +76,34 @@ def along(folder: Path) -> list[dict[str, float]]:
     return [{name: row[name] for name in names} for row in rows]
 
 
+def selections(folders: list[Path]) -> dict[str, Any]:
+    """Which epoch of each member counts, what it reached there, and the runs' courses."""
+    members: list[dict[str, float]] = []
+    for folder in folders:
+        selected = read_json(folder / RESULT)["selected"]
+        names = ("seed", "epoch", "validation_loss", "test_accuracy")
+        rows = zip(*(selected[name] for name in names), strict=True)
+        members += [dict(zip(names, row, strict=True)) for row in rows]
+    accuracy = torch.tensor([row["test_accuracy"] for row in members])
+    spread = {"mean": accuracy.mean().item(), "std": accuracy.std(correction=0).item()}
+    courses = {str(folder.name): along(folder) for folder in folders}
+    return {"members": members, "test_accuracy": spread, "redrawn": courses}
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folder", type=Path, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--folder", type=Path)
+    which.add_argument("--ended", type=Path, nargs="+", help="folders of runs that have ended")
     parser.add_argument("--fixed", type=Path, help="folder of the same run with fixed masks")
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.ended:
+        written({"machine": machine("cpu"), **selections(args.ended)}, args.out)
+        return
     if not (args.folder / CHECKPOINT).exists():
         parser.error(f"{args.folder} has no checkpoint yet. Name the folder of a run that has one.")
     config = NodeClassification(**read_json(args.folder / CONFIG))
@@ -107,15 +128,20 @@ def main() -> None:
 
     redrawn = along(args.folder)
     result = {
-        "benchmark": "redrawn_masks",
         "machine": machine("cpu"),
         "trained_epochs": int(weights["epoch"]),
         "solves": rows,
         "redrawn": redrawn,
         "fixed": along(args.fixed)[: len(redrawn)] if args.fixed else [],
     }
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    written(result, args.out)
+
+
+def written(found: dict[str, Any], out: Path | None) -> None:
+    """To a file, if one is named, and to the terminal."""
+    result = {"benchmark": "redrawn_masks", **found}
+    if out:
+        out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
 
 
