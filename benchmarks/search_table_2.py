@@ -26,10 +26,10 @@ from graphode.ensembles import Ensemble
 from graphode.experiments.recording import Recording
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
-from graphode.experiments.traffic_models import FLOWING, builder
+from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import SMOOTHED_HOURS
 from graphode.experiments.traffic_objective import TrafficTask
-from graphode.experiments.traffic_presets import Model
+from graphode.experiments.traffic_presets import FLOWS, Model
 from graphode.experiments.training import Trainer, Training
 from graphode.flows import capture
 
@@ -56,7 +56,7 @@ ONLY_WITH_A_GRAPH = ("separate", "percentile")
 
 def choices_of(model: Model) -> dict[str, tuple[Any, ...]]:
     """Those that make a difference to a model."""
-    without = () if model in FLOWING else ONLY_WITH_A_FLOW
+    without = () if model in FLOWS else ONLY_WITH_A_FLOW
     without += ONLY_WITH_A_GRAPH if model == "gru" else ()
     return {name: values for name, values in CHOICES.items() if name not in without}
 

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_anchor import Anchored, ChangeReadout
 from graphode.experiments.traffic_gates import OwnAndNeighbours, OwnAndNeighboursField
+from graphode.experiments.traffic_presets import FLOWS
 from graphode.fields import GraphConvField
 from graphode.flows import Flow
 from graphode.hybrid import HybridSystem
 from graphode.models import GCDEGRU, GCDELSTM, GCDERNN, GCGRU, GCLSTM, GCRNN, FlatGRU
 from graphode.models.dense import DenseMap
 
-FLOWING = {"gcde_gru": GCDEGRU, "gcde_lstm": GCDELSTM, "gcde_rnn": GCDERNN}
+FLOWING = dict(zip(FLOWS, (GCDEGRU, GCDELSTM, GCDERNN), strict=True))
 CHANNELS = 3  # of an observation: speed, gap, sine of the time of day
 HELD = {"gcgru": GCGRU, "gclstm": GCLSTM, "gcrnn": GCRNN}
 
