@@ -8,15 +8,16 @@ See `graphode.stochastic` for the key. Srivastava et al. (2014), "Dropout".
 from jaxtyping import Float
 from torch import Tensor
 
+from graphode.fields.drawn_ahead import MasksAhead
 from graphode.flows import Stochastic
-from graphode.flows.dropped import dropped
+from graphode.flows.dropped import drawn, dropped
 from graphode.flows.kernels import may_use_kernels
-from graphode.flows.masks import all_kept, hashed_positions, is_mapped, is_recorded
-from graphode.flows.stochastic import Redraw
+from graphode.flows.masks import can_be_kept, hashed_positions, is_mapped, is_recorded
+from graphode.flows.stochastic import Redraw, has_one_mask, lone_key
 from graphode.graphs import Graph
 
-# Numbers in a state that a GPU multiplies in less time than it takes to launch the kernel.
-SMALL_STATE = 1 << 20
+# Numbers in a mask that a GPU writes and reads in less time than Python needs for a gradient.
+SMALL_MASK = 1 << 22
 
 
 class DropsAtRandom(Stochastic):
@@ -58,19 +59,35 @@ class Dropout(DropsAtRandom):
         - **h:** `[..., nodes, channels]`; the same comes out.
     """
 
+    def __init__(self, rate: float, redraw: Redraw = "per_solve", force: bool = False) -> None:
+        super().__init__(rate, redraw, force)
+        self._ahead = MasksAhead()
+
     def forward(
         self, h: Float[Tensor, "*batch nodes channels"]
     ) -> Float[Tensor, "*batch nodes channels"]:
         if not self.is_active:
             return h
+        mask = self._ahead.find(self, self.rate, h)
+        if mask is not None:
+            return h * mask
         shape, device = h.shape[-2:], h.device
         positions = hashed_positions(shape, device)
         if not may_use_kernels(h):
-            return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
-        if not _is_cheaper_drawn(h):
+            mask = self.keep_mask(self.rate, positions, h)
+        elif not _is_cheaper_drawn(h):
             return self.drop(h, positions)
-        name = (self.rate, shape, h.dtype, device)
-        return h * self.drawn(name, lambda: self.drop(all_kept(shape, device), positions))
+        else:
+            name = (self.rate, shape, h.dtype, device)
+            mask = self.drawn(name, lambda: self._drawn_mask(h, positions))
+        return h * lined_up(mask, h, 2)
+
+    def _drawn_mask(self, h: Tensor, positions: Tensor) -> Tensor:
+        """The mask that is due, by the GPU's kernel."""
+        key = lone_key()
+        if key is not None and can_be_kept(h.device):
+            return self._ahead.draw(self, *key, self.rate, h)
+        return drawn(self.mask_key(mixed=False), self.rate, positions)
 
     def drop(self, h: Tensor, positions: Tensor) -> Tensor:
         """`h` without what is dropped, by the GPU's kernel.
@@ -79,7 +96,7 @@ class Dropout(DropsAtRandom):
             h: Ends with the dimensions of `positions`.
             positions: The hashed place of each entry.
         """
-        return dropped(h, self.mask_key(), self.rate, positions)
+        return dropped(h, self.mask_key(mixed=False), self.rate, positions)
 
 
 class EdgeDropout(DropsAtRandom):
@@ -133,9 +150,8 @@ def _is_cheaper_drawn(h: Tensor) -> bool:
     A drawn mask serves a whole solve, and the gradient of a product asks nothing of Python, which
     takes the host half of the time. In a CUDA graph neither counts.
     """
-    return (
-        h.ndim == 2 and h.numel() <= SMALL_STATE and not is_mapped() and not is_recorded(h.device)
-    )
+    numbers = h.shape[-2:].numel() if has_one_mask() else h.numel()
+    return numbers <= SMALL_MASK and not is_mapped() and not is_recorded(h.device)
 
 
 def lined_up(mask: Tensor, h: Tensor, system_dims: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from graphode.flows.function import applied
-from graphode.flows.masks import MaskKey, is_mapped, mix, signed
+from graphode.flows.masks import MaskKey, is_mapped, signed
 
 
 @functools.cache
@@ -35,13 +35,24 @@ def dropped(h: Tensor, key: MaskKey, rate: float, positions: Tensor) -> Tensor:
         rate: Probability to drop.
         positions: Hashed positions; see `masks.hashed_positions`.
     """
-    prefix, word = key
+    return _applied(h, *_taken(key, h.device), rate, positions)
+
+
+def drawn(key: MaskKey, rate: float, positions: Tensor) -> Tensor:
+    """The mask of a key, `[*keys, *positions]`; arguments as for `dropped`."""
+    return _kernel().draw(*_taken(key, positions.device), rate, positions)
+
+
+def _taken(key: MaskKey, device: torch.device) -> tuple[Tensor | None, int, int | None]:
+    """Prefix, word and start of a key as the kernel takes them."""
+    prefix, word, start = key
+    if start is not None and isinstance(prefix, Tensor) and isinstance(word, int):
+        return prefix, signed(word), signed(start)
     if isinstance(prefix, Tensor) or isinstance(word, Tensor):
-        prefix, word = _kernel().prefix_and_word(key, h.device)
-        return _applied(h, prefix, word, rate, positions)
-    whole = mix((prefix, word), start=None)
+        return *_kernel().prefix_and_word(key, device), None
+    whole = key.whole
     assert isinstance(whole, int)
-    return _applied(h, None, signed(whole), rate, positions)
+    return None, signed(whole), None
 
 
 def _applied(h: Tensor, *mask: Any) -> Tensor:
@@ -55,44 +66,51 @@ class _Dropped(torch.autograd.Function):
     """Linear in `h`, and its own transpose. Keys that are mapped are keys that come first."""
 
     @staticmethod
-    def forward(h: Tensor, prefix: Tensor | None, word: int, rate: float, positions: Tensor):
+    def forward(
+        h: Tensor,
+        prefix: Tensor | None,
+        word: int,
+        start: int | None,
+        rate: float,
+        positions: Tensor,
+    ):
         drop = _kernel().drop
         if prefix is None:
-            return drop(h, None, word, rate, positions)
+            return drop(h, None, word, None, rate, positions)
         keys = prefix.ndim
         h = _with_keys(h, keys + positions.ndim)
         if h.shape[:keys] != prefix.shape:  # what members share
             shape = torch.broadcast_shapes(h.shape[:keys], prefix.shape)
             h, prefix = h.expand(*shape, *h.shape[keys:]), prefix.expand(shape)
         if keys < 2:
-            return drop(h, prefix, word, rate, positions)
-        out = drop(h.flatten(0, keys - 1), prefix.flatten(), word, rate, positions)
+            return drop(h, prefix, word, start, rate, positions)
+        out = drop(h.flatten(0, keys - 1), prefix.flatten(), word, start, rate, positions)
         return out.reshape(h.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
-        h, prefix, ctx.word, ctx.rate, positions = inputs
+        h, prefix, ctx.word, ctx.start, ctx.rate, positions = inputs
         ctx.shape = h.shape
         ctx.save_for_backward(prefix, positions)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
         prefix, positions = ctx.saved_tensors
-        grad = _applied(grad_outputs[0], prefix, ctx.word, ctx.rate, positions)
+        grad = _applied(grad_outputs[0], prefix, ctx.word, ctx.start, ctx.rate, positions)
         if grad.shape != ctx.shape:
             grad = grad.sum_to_size(ctx.shape)
-        return grad, None, None, None, None
+        return grad, None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         del info
-        h, prefix, word, rate, positions = args
+        h, prefix, word, start, rate, positions = args
         h_dim, prefix_dim = in_dims[:2]
         h = h[None] if h_dim is None else h.movedim(h_dim, 0)
         if prefix is not None:
             prefix = prefix[None] if prefix_dim is None else prefix.movedim(prefix_dim, 0)
             h = _with_keys(h, prefix.ndim + positions.ndim, at=1)
-        return _applied(h, prefix, word, rate, positions), 0
+        return _applied(h, prefix, word, start, rate, positions), 0
 
 
 def _with_keys(h: Tensor, width: int, at: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""`masks` on a GPU, in registers: no mask is ever stored. Imported only where Triton is."""
+"""`masks` on a GPU, in registers, stored only on request. Imported only where Triton is."""
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
@@ -38,32 +38,37 @@ def is_kept(hashed, key, threshold):
     return bits.to(tl.int32, bitcast=True) >= threshold
 
 
-@triton.jit(do_not_specialize=["word", "threshold", "scale"])
+@triton.jit(do_not_specialize=["word", "start", "threshold", "scale"])
 def _drop(
-    h, out, positions, prefix, word, threshold, scale, blocks, per_key, system, h_stride,
-    WHOLE: tl.constexpr, WIDE: tl.constexpr, BATCHED: tl.constexpr, SMALL: tl.constexpr,
-    BLOCK: tl.constexpr,
+    h, out, positions, prefix, word, start, threshold, scale, blocks, per_key, system, h_stride,
+    DRAWS: tl.constexpr, ROUNDS: tl.constexpr, WIDE: tl.constexpr, BATCHED: tl.constexpr,
+    SMALL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0) // blocks
-    start = tl.program_id(0) % blocks
+    begin = tl.program_id(0) % blocks
     if WIDE:
-        start = start.to(tl.int64)
-    start *= BLOCK
-    entry = start + tl.arange(0, BLOCK)
+        begin = begin.to(tl.int64)
+    begin *= BLOCK
+    entry = begin + tl.arange(0, BLOCK)
     inside = entry < per_key
     place = entry
     if BATCHED:
         # Division is dear: for a program, not for its entries but in small systems.
-        place = start % system + tl.arange(0, BLOCK)
+        place = begin % system + tl.arange(0, BLOCK)
         if SMALL:
             place %= system
         else:
             place = tl.where(place < system, place, place - system)
     hashed = tl.load(positions + place, mask=inside, other=0).to(tl.uint32, bitcast=True)
-    value = tl.load(h + index.to(tl.int64) * h_stride + entry, mask=inside)
-    word = word.to(tl.int64)
-    key = word.to(tl.uint64, bitcast=True) if WHOLE else load_key(prefix, word, index)
-    value = tl.where(is_kept(hashed, key, threshold), value * scale, 0.0).to(value.dtype)
+    key = word.to(tl.int64).to(tl.uint64, bitcast=True)
+    if ROUNDS == 1:
+        key = load_key(prefix, word.to(tl.int64), index)
+    if ROUNDS == 2:
+        key = splitmix(load_key(prefix, start.to(tl.int64), index) + key)
+    value = scale
+    if not DRAWS:
+        value *= tl.load(h + index.to(tl.int64) * h_stride + entry, mask=inside)
+    value = tl.where(is_kept(hashed, key, threshold), value, 0.0).to(out.dtype.element_ty)
     tl.store(out + index.to(tl.int64) * per_key + entry, value, mask=inside)
 
 
@@ -111,7 +116,7 @@ def mix_two(start: int, first: Tensor, second: Number | None = None) -> Tensor:
 
 def prefix_and_word(key: MaskKey, device: torch.device) -> tuple[Tensor, int]:
     """A key as the kernels take it: a word per member on the device, and one that all share."""
-    prefix, word = key
+    prefix, word, _ = key.mixed
     if isinstance(word, Tensor):
         # Steps of a sample's own: rare, and mixed beforehand.
         prefix, word = summed(prefix, word), 0
@@ -133,13 +138,21 @@ def _zero(device: torch.device) -> Tensor:
         return _zeros.setdefault(device, torch.zeros((), dtype=torch.int64).to(device))
 
 
-def drop(h: Tensor, prefix: Tensor | None, word: int, rate: float, positions: Tensor) -> Tensor:
+def drop(
+    h: Tensor,
+    prefix: Tensor | None,
+    word: int,
+    start: int | None,
+    rate: float,
+    positions: Tensor,
+) -> Tensor:
     """h ∘ mask / (1 − rate) for every key.
 
     Args:
         h: The state.
         prefix: Of each key; None where `word` is the whole key.
         word: See `masks.MaskKey`.
+        start: Likewise.
         rate: Probability to drop.
         positions: Hashed, of the system's shape; see `masks.hashed_positions`.
 
@@ -159,17 +172,48 @@ def drop(h: Tensor, prefix: Tensor | None, word: int, rate: float, positions: Te
             stride = 0
         else:
             h = h.contiguous()
-    if per_key == 0:
-        return out
+    if per_key:
+        _launch_drop(h, out, prefix, word, start, rate, positions, keys, per_key, stride)
+    return out
+
+
+def draw(
+    prefix: Tensor | None, word: int, start: int | None, rate: float, positions: Tensor
+) -> Tensor:
+    """mask / (1 − rate) for every key, `[*keys, *positions]`; arguments as for `drop`."""
+    own, keys = (), 1
+    if prefix is not None:
+        own, keys = prefix.shape, prefix.numel()
+    out = torch.empty((*own, *positions.shape), dtype=torch.float32, device=positions.device)
+    if out.numel():
+        per_key = positions.numel()
+        _launch_drop(None, out, prefix, word, start, rate, positions, keys, per_key, per_key)
+    return out
+
+
+def _launch_drop(
+    h: Tensor | None,
+    out: Tensor,
+    prefix: Tensor | None,
+    word: int,
+    start: int | None,
+    rate: float,
+    positions: Tensor,
+    keys: int,
+    per_key: int,
+    stride: int,
+) -> None:
+    draws = h is None
     system = positions.numel()
-    is_whole = prefix is None
-    form = (h.dtype, is_whole, per_key, system, stride, keys, is_short(word))
+    rounds = 0 if prefix is None else 1 if start is None else 2
+    start = start or 0
+    shorts = is_short(word), is_short(start)
+    form = (out.dtype, draws, rounds, per_key, system, stride, keys, *shorts)
     blocks = -(-per_key // BLOCK)
     launch(
         # Of the grid's dimensions only the first may be large.
         _drop, form, (blocks * keys, 1, 1),
-        (h, out, positions, positions if prefix is None else prefix.contiguous()),
-        word, threshold(rate), 1 / (1 - rate), blocks, per_key, system, stride,
-        is_whole, per_key > 1 << 30, per_key > system, system < BLOCK, BLOCK,
+        (out if h is None else h, out, positions, out if prefix is None else prefix.contiguous()),
+        word, start, threshold(rate), 1 / (1 - rate), blocks, per_key, system, stride,
+        draws, rounds, per_key > 1 << 30, per_key > system, system < BLOCK, BLOCK,
     )  # fmt: skip
-    return out

@@ -9,8 +9,7 @@ copies. The hashes are `splitmix64` (Steele, Lea, Flood, 2014) and the 32-bit `l
 Wellons (2018, "Prospecting for hash functions"). On a GPU `mask_kernel` computes the same.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,15 +33,24 @@ class MaskKey(NamedTuple):
     Args:
         prefix: Of members and samples, `[*keys]`, or a number.
         word: Of everything else; a tensor only where solver steps differ between samples.
+        start: Where given, the prefix lacks its last round, which is splitmix(start + prefix).
     """
 
     prefix: Number
     word: Number
+    start: int | None = None
+
+    @property
+    def mixed(self) -> "MaskKey":
+        """The same key with all rounds of its prefix."""
+        if self.start is None:
+            return self
+        return MaskKey(mix([self.prefix], start=self.start), self.word)
 
     @property
     def whole(self) -> Number:
         """The mixed key."""
-        return mix([self.prefix, self.word], start=None)
+        return mix([self.mixed.prefix, self.word], start=None)
 
 
 def mix(parts: Sequence[Number], start: int | None = 0) -> Number:
@@ -79,8 +87,7 @@ def _mixed_on_device(state: Number, parts: Sequence[Number]) -> Tensor:
 def _have_kernel(parts: Sequence[Number]) -> bool:
     """Whether the first two can be mixed by a kernel: tensors of one device, lined up."""
     tensors = [part for part in parts[:2] if isinstance(part, Tensor)]
-    device = tensors[0].device
-    if device.type not in kernels.DEVICES or not kernels.has_triton():
+    if not has_kernel(tensors[0]):
         return False
     if len(tensors) == 2:
         few, many = sorted(tensors, key=lambda tensor: (tensor.numel(), tensor.ndim))
@@ -92,6 +99,11 @@ def _have_kernel(parts: Sequence[Number]) -> bool:
         if few.ndim > many.ndim:  # the kernel's result has the shape of `many`
             return False
     return not is_traced() and not is_mapped()
+
+
+def has_kernel(number: Tensor) -> bool:
+    """Whether it is where the kernels are."""
+    return number.device.type in kernels.DEVICES and kernels.has_triton()
 
 
 def _raw(part: Number) -> Number:
@@ -170,7 +182,6 @@ def hashed(positions: Tensor) -> Tensor:
 
 
 _positions: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
-_all_kept: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
 
 
 def hashed_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -183,32 +194,21 @@ def hashed_positions(shape: tuple[int, ...], device: torch.device) -> Tensor:
         index = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=device)
         return hashed(index).reshape(shape)
 
-    return _kept_in(_positions, build, device)
-
-
-def all_kept(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Ones of this shape: what a mask is drawn from."""
-    known = _all_kept.get((shape, device))
-    if known is not None:
-        return known
-    build = functools.partial(torch.ones, shape, dtype=torch.float32, device=device)
-    return _kept_in(_all_kept, build, device)
-
-
-def _kept_in(
-    store: dict[tuple[tuple[int, ...], torch.device], Tensor],
-    build: Callable[[], Tensor],
-    device: torch.device,
-) -> Tensor:
-    """What `build` gives, kept for the next call, unless it has no values yet."""
-    if torch.compiler.is_compiling() or is_recorded(device):
+    if torch.compiler.is_compiling() or is_recorded(device):  # there are no values yet
         return build()
     with torch.inference_mode(False):  # the next call may need gradients
-        tensor = build()
-    if len(store) >= 64:
-        store.clear()
-    store[tuple(tensor.shape), tensor.device] = tensor
-    return tensor
+        positions = build()
+    if len(_positions) >= 64:
+        _positions.clear()
+    _positions[tuple(positions.shape), positions.device] = positions
+    return positions
+
+
+def can_be_kept(device: torch.device) -> bool:
+    """Whether what is computed now has values, and a meaning in every later call."""
+    return not (
+        torch.is_inference_mode_enabled() or is_mapped() or is_traced() or is_recorded(device)
+    )
 
 
 def is_recorded(device: torch.device) -> bool:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from graphode.flows.masks import MaskKey, Number, is_mapped, is_traced, keyed_mask, mix
+from graphode.flows.prefix import Prefix
 
 Redraw = Literal["per_solve", "per_step", "per_eval"]
 Drawn = TypeVar("Drawn")
@@ -36,8 +37,8 @@ TORCH_DROPOUT = (
     nn.FeatureAlphaDropout,
 )
 
-# What `stochastic` supplies to every key inside it, mixed once: `[*members, *samples]` or a number.
-_prefix: Number | None = None
+# What `stochastic` supplies to every key inside it.
+_prefix: Prefix | None = None
 
 
 @dataclass
@@ -47,7 +48,7 @@ class SolveNoise:
     A mask drawn once per solve is kept for the backward pass.
     """
 
-    prefix: Number | None = field(default_factory=lambda: _prefix)
+    prefix: Number | None = field(default_factory=lambda: _mixed(_prefix))
     draw: int = 0
     step: Number = -1
     attempt: int = -1
@@ -63,8 +64,7 @@ class SolveNoise:
 _solve: SolveNoise | None = None
 
 
-@contextmanager
-def stochastic(seed: Number, step: Number = 0, sample: Tensor | None = None) -> Iterator[None]:
+class stochastic:
     """The key of every mask drawn inside.
 
     Args:
@@ -72,23 +72,22 @@ def stochastic(seed: Number, step: Number = 0, sample: Tensor | None = None) -> 
         step: Of the training. Tensors on the device let a captured or compiled program see new
             values without being made again.
         sample: Identities of the samples `[*batch]`, to give each its own masks wherever it
-            stands in a batch; without them all samples share theirs.
+            stands in a batch; without them all samples share theirs. They must stay as they are
+            until the backward pass.
     """
-    global _prefix
-    before, _prefix = _prefix, _mixed(seed, step, sample)
-    try:
-        yield
-    finally:
-        _prefix = before
 
+    def __init__(self, seed: Number, step: Number = 0, sample: Tensor | None = None) -> None:
+        self._prefix = Prefix.of(seed, step, sample)
+        self._before: list[Prefix | None] = []
 
-def _mixed(seed: Number, step: Number, sample: Tensor | None) -> Number:
-    if sample is None:
-        return mix([seed, step])
-    if isinstance(seed, Tensor):
-        seed = seed.reshape(seed.shape + (1,) * sample.ndim)
-        sample = sample.expand(seed.shape[: seed.ndim - sample.ndim] + sample.shape)
-    return mix([seed, step, sample])
+    def __enter__(self) -> None:
+        global _prefix
+        self._before.append(_prefix)
+        _prefix = self._prefix
+
+    def __exit__(self, *_: object) -> None:
+        global _prefix
+        _prefix = self._before.pop()
 
 
 @contextmanager
@@ -105,7 +104,25 @@ def noise_of(noise: SolveNoise) -> Iterator[None]:
 
 def current_prefix() -> Number | None:
     """What `stochastic` has supplied to masks drawn now, if it has."""
-    return _prefix if _solve is None else _solve.prefix
+    return _mixed(_prefix) if _solve is None else _solve.prefix
+
+
+def _mixed(prefix: Prefix | None) -> Number | None:
+    return None if prefix is None else prefix.mixed
+
+
+def lone_key() -> tuple[int, int] | None:
+    """Seed and step of masks drawn now, if they are whole numbers and all that the masks have."""
+    if _solve is not None or _prefix is None or _prefix.known is None:
+        return None
+    return None if isinstance(_prefix.last, Tensor) else (_prefix.known[0], _prefix.last)
+
+
+def has_one_mask() -> bool:
+    """Whether masks drawn now are shared by all members and samples."""
+    if _solve is None:
+        return _prefix is None or _listed(_prefix.last) is None
+    return _listed(_solve.prefix) is _listed(_solve.step) is None
 
 
 def member_numbers() -> tuple[Tensor | None, Tensor | None]:
@@ -133,11 +150,12 @@ def of_member(
     """
     global _prefix, _solve
     before = _prefix, _solve
-    _prefix = current_prefix() if prefix is None else prefix
+    prefix_now = current_prefix() if prefix is None else prefix
+    _prefix = None if prefix_now is None else Prefix(None, prefix_now)
     if _solve is not None:
         number = _solve.step if step is None else step
         kept = {} if member is None else _solve.of_members.setdefault(member, {})
-        _solve = replace(_solve, prefix=_prefix, step=number, masks=kept)
+        _solve = replace(_solve, prefix=prefix_now, step=number, masks=kept)
     try:
         yield
     finally:
@@ -201,11 +219,19 @@ class Stochastic(nn.Module):
             noise.masks[name] = draw()
         return noise.masks[name]
 
-    def mask_key(self) -> MaskKey:
-        """The key of the mask that is due now."""
+    def mask_key(self, mixed: bool = True) -> MaskKey:
+        """The key of the mask that is due now.
+
+        Args:
+            mixed: Whether its prefix must be; else the last round may be left to a kernel.
+        """
         noise = _solve
         if noise is None and _prefix is not None:
-            return MaskKey(_known(_prefix), self.path_word)
+            if not mixed and _prefix.known is not None and not is_mapped():
+                start = mix(_prefix.known)
+                assert isinstance(start, int)
+                return MaskKey(_prefix.last, self.path_word, start)
+            return MaskKey(_known(_prefix.mixed), self.path_word)
         if noise is None:
             prefix, numbers = None, (torch_draw(),)
         else:

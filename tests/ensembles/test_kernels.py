@@ -75,7 +75,7 @@ def test_masks_are_the_same_bits(keys, rate):
     mask = keyed_mask(key.whole, rate, positions, torch.float32)
     prefix, word = prefix_and_word(key, torch.device(DEVICE))
     ones = torch.ones(max(1, prefix.numel()), 7, 5, device=DEVICE)
-    dropped = drop(ones, prefix.reshape(-1), word, rate, positions)
+    dropped = drop(ones, prefix.reshape(-1), word, None, rate, positions)
     assert torch.equal(dropped.reshape(mask.shape), mask)
 
 

@@ -217,8 +217,7 @@ def test_more_keys_than_a_grid_has_rows_are_dropped_alike(monkeypatch):
 
 
 def test_gradients_follow_a_first_call_in_inference_mode(monkeypatch):
-    for store in ("_positions", "_all_kept"):
-        monkeypatch.setattr(masks, store, {})
+    monkeypatch.setattr(masks, "_positions", {})
     monkeypatch.setattr(kernels, "DEVICES", {DEVICE})
     dropout = gd.Dropout(0.4)
     for shape in ((3, 4, 5), (6, 5)):

@@ -1,0 +1,79 @@
+"""Masks of the next training steps, drawn with the one that is due by a single launch.
+
+A lone call of dropout on a GPU takes as long as the host needs to launch it. Masks are functions
+of their key, so that those of coming steps can be drawn before they are asked for:
+
+    mask(seed, step), mask(seed, step + 1), … are drawn at once where calls go step by step,
+
+and the calls that follow find theirs. A step that does not follow the last one draws one mask, as
+if nothing were kept.
+"""
+
+import torch
+from torch import Tensor
+
+from graphode.flows.dropped import drawn
+from graphode.flows.masks import MaskKey, hashed_positions, mix
+from graphode.flows.stochastic import Stochastic, lone_key
+
+# The most masks that are drawn at once, and the most numbers in them: 16 MiB.
+MOST_MASKS, MOST_NUMBERS = 32, 1 << 22
+
+
+class MasksAhead:
+    """Masks of one module at consecutive steps; copies and files of the module hold none."""
+
+    def __init__(self) -> None:
+        self.name: tuple[object, ...] = ()
+        self.first = 0
+        self.masks: tuple[Tensor, ...] = ()
+
+    def __reduce__(self) -> tuple[type["MasksAhead"], tuple[()]]:
+        return MasksAhead, ()
+
+    def find(self, module: Stochastic, rate: float, h: Tensor) -> Tensor | None:
+        """The mask that is due, if it is kept: one of whole numbers, for a call outside a solve.
+
+        A product with it may be mapped and differentiated in every way, but a program that is
+        compiled or recorded would outlive it.
+        """
+        if torch.compiler.is_compiling() or type(h) is not Tensor:
+            return None
+        key = lone_key()
+        if key is None:
+            return None
+        seed, step = key
+        place = step - self.first
+        if 0 <= place < len(self.masks) and self.name == _name(module, seed, rate, h):
+            return self.masks[place]
+        return None
+
+    def draw(self, module: Stochastic, seed: int, step: int, rate: float, h: Tensor) -> Tensor:
+        """The mask of a step, by the GPU's kernel, and of those that follow if this one does."""
+        name = _name(module, seed, rate, h)
+        shape, device = h.shape[-2:], h.device
+        count = 1
+        if name == self.name and step == self.first + len(self.masks):
+            count = max(1, min(MOST_MASKS, MOST_NUMBERS // max(1, shape.numel())))
+        # The first step comes with the seed, the others by what they add to it.
+        start = mix([seed])
+        assert isinstance(start, int)
+        steps = torch.arange(count, device=device) if count > 1 else 0
+        key = MaskKey(steps, module.path_word, start + step)
+        masks = drawn(key, rate, hashed_positions(shape, device))
+        self.name, self.first, self.masks = name, step, masks.unbind() if count > 1 else (masks,)
+        return self.masks[0]
+
+
+def _name(module: Stochastic, seed: int, rate: float, h: Tensor) -> tuple[object, ...]:
+    """All that a mask depends on but the step, and the stream that its memory belongs to."""
+    return seed, module.path_word, rate, h.shape[-2:], h.dtype, h.device, _stream(h)
+
+
+def _stream(h: Tensor) -> int | None:
+    """The stream that runs what is launched now; None if it is recorded instead."""
+    if not h.is_cuda:
+        return 0
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    return torch._C._cuda_getCurrentRawStream(h.get_device())
