@@ -105,7 +105,6 @@ class Trainer:
 
     def step(self) -> None:
         """One epoch of every member."""
-        self.ensemble.train()
         self.train_loss.zero_()
         with record_stats() as solves:
             if isinstance(self.objective, BatchedObjective):
@@ -139,6 +138,7 @@ class Trainer:
 
     def update(self) -> None:
         """One update of every member."""
+        self.ensemble.train()  # here, as a recording may be made of updates alone
         differentiate = getattr(self.objective, "loss_and_gradients", self._differentiated)
         loss, gradients = differentiate(self.ensemble)
         self.optimizer.step(gradients, self._pace())

@@ -10,7 +10,7 @@ from graphode.ensembles import Ensemble
 from graphode.experiments.member_adam import MemberAdam
 from graphode.experiments.recording import Recording
 from graphode.experiments.selection import Selection
-from graphode.experiments.training import Trainer
+from graphode.experiments.training import Trainer, Training
 from graphode.flows import flow
 from tests.experiments.karate_runs import Silent, build, objective, train_in, training
 
@@ -144,6 +144,31 @@ def test_an_epoch_is_a_step_of_a_plain_loop():
     assert named["test_accuracy"].tolist() == pytest.approx(accuracies)
     assert named["evaluations"].tolist() == [2.0] * 5
     assert named["backward_evaluations"].tolist() == [0.0] * 5
+
+
+def test_an_update_by_itself_is_made_in_training_mode():
+    """As it is recorded where an epoch has many: after a look at the ensemble in evaluation."""
+    modes = []
+
+    class Objective:
+        measures = ("validation_loss",)
+
+        def loss(self, ensemble):
+            modes.append(ensemble.training)
+            return sum(p.flatten(1).square().sum(1) for p in ensemble.parameters())
+
+        def measure(self, ensemble):
+            return {"validation_loss": torch.zeros(2)}
+
+    trainer = Trainer(
+        Ensemble(lambda seed: torch.nn.Linear(2, 1), [0, 1]),
+        Objective(),
+        Training(epochs=1, lr=0.1),
+    )
+    trainer.count()
+    assert not trainer.ensemble.training
+    trainer.update()
+    assert modes == [True, True]
 
 
 def test_backward_evaluations_are_counted():
