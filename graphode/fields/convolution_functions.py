@@ -152,7 +152,7 @@ class Convolve(torch.autograd.Function):
         x, keys, nodes = _by_member(h, weight, prefix)
         if keys is not None:
             positions = hashed_positions(tuple(h.shape[-2:]), h.device)
-            x = drop(x, keys, word, rate, positions)
+            x = drop(x, keys, word, None, rate, positions)
         lined = weight if weight.ndim == 3 else weight[None]
         shift = None if bias is None else bias.expand(len(lined), bias.shape[-1])
         out = convolve(tiles, values, places[1], _states(x, nodes), lined, shift, activation)
