@@ -51,7 +51,10 @@ class GraphConvolution(nn.Module):
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix channels, then neighbours."""
         check_graph(self, graph)
-        return convolve(h, self.weight, self.bias, graph)
+        weight = self.weight
+        if h.dtype != weight.dtype:
+            _check_dtype(self, h, weight)
+        return convolve(h, weight, self.bias, graph)
 
     def extra_repr(self) -> str:
         """Widths."""
@@ -121,7 +124,10 @@ class GraphConvMap(nn.Module):
             activation = self.final_activation if index == last else self.activation
             assert isinstance(layer, GraphConvolution)
             assert isinstance(dropout, Dropout)
-            h = convolve(h, layer.weight, layer.bias, graph, activation, dropout)
+            weight = layer.weight
+            if h.dtype != weight.dtype:
+                _check_dtype(self, h, weight)
+            h = convolve(h, weight, layer.bias, graph, activation, dropout)
         return h.reshape(*lead, nodes, -1) if is_lone else h
 
 
@@ -163,3 +169,15 @@ class GraphConvField(GraphConvMap):
         super().__init__(
             widths, activation, final_activation, dropout, bias, redraw=redraw, force=force
         )
+
+
+def _check_dtype(field: nn.Module, h: Tensor, weight: Tensor) -> None:
+    """Refuse a state of another dtype than the weights, which only autocast can multiply."""
+    if torch.is_autocast_enabled(h.device.type):
+        return
+    own, name = type(field).__name__, "field" if isinstance(field, GraphConvMap) else "layer"
+    other = f", or `{name}.to({h.dtype})`" if h.dtype.is_floating_point else ""
+    raise TypeError(
+        f"The state must have the dtype of {own}, {weight.dtype}, but it has {h.dtype}. Use "
+        f"`h.to({weight.dtype})`{other}."
+    )

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
 
 
-def checked_num_nodes(num_nodes: int) -> int:
+def checked_num_nodes(num_nodes: Any) -> int:
     """`num_nodes` as a plain integer."""
-    if isinstance(num_nodes, bool) or int(num_nodes) != num_nodes or num_nodes < 0:
+    try:
+        is_count = not isinstance(num_nodes, bool) and 0 <= int(num_nodes) == num_nodes
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # in int's own words
+        is_count = False
+    if not is_count:
         raise ValueError(
             f"`num_nodes` must be a whole number, 0 or more, but it is {num_nodes!r}. "
             "Give the number of nodes, isolated ones included."

@@ -73,9 +73,18 @@ class Course:
             self._jump(step)
             self._travel(self.schedule.after[step + 1])
 
-    def predictions(self) -> list[Tensor]:
-        """One per query, `[*batch, nodes, out_channels]`."""
-        return [answer for answer in self.answers if answer is not None]
+    def predictions(self) -> Tensor:
+        """`[*batch, queries, nodes, out_channels]`, NaN where the schedule cannot answer."""
+        answers: Sequence[Tensor | None] = self.answers
+        if 0 in self.batch:  # nobody has asked on the way
+            answers = self._read([self.system.parts.seen(self.h)] * len(answers))
+        known = [answer for answer in answers if answer is not None]
+        y = torch.stack(known, len(self.batch))
+        answered = self.schedule.answered
+        if answered is None:
+            return y
+        wide = answered.reshape(answered.shape + (1,) * (y.ndim - answered.ndim))
+        return torch.where(wide, y, torch.nan)
 
     def _start(self, state: HybridState | Tensor | None) -> tuple[Tensor, Any]:
         channels = self.system.parts.channels

@@ -65,10 +65,17 @@ class Leg:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The legs before and after the jump of each step; step 0 is the start itself, without jump."""
+    """The legs before and after the jump of each step; step 0 is the start itself, without jump.
+
+    Attributes:
+        before: The legs that lead to a step.
+        after: The legs that come from it.
+        answered: Which queries these legs answer rightly, `[*batch, queries]`; None for all.
+    """
 
     before: list[Leg | None]
     after: list[Leg | None]
+    answered: Tensor | None = None
 
 
 def plan(
@@ -203,7 +210,9 @@ def traced_plan(
 ) -> Schedule:
     """The same without asking the host, for programs that are compiled or captured.
 
-    Nothing is checked, and all queries are taken to lie after the last step.
+    Nothing can be refused here, and where a query lies is not known: a leg that might have it would
+    solve for it. So only the last leg has queries, and `answered` says whose are after all steps,
+    and these in order.
     """
     begins_at_rest = origin is None
     if origin is None:
@@ -227,4 +236,11 @@ def traced_plan(
         after.append(None if rests else leg(start, end, []))
         before.append(None if causal else leg(start, latest[..., step + 1], []))
     after.append(leg(latest[..., last], queries.amax(-1), list(range(queries.shape[-1]))))
-    return Schedule(before, after)
+
+    first = 1 if begins_at_rest else 0
+    rises = (own[..., first:-1] < upcoming[..., first + 1 :]) | ~valid[..., first:-1]
+    is_after = queries > latest[..., last:]
+    if not begins_at_rest:  # the state itself can be read, unless a jump has changed it since
+        is_held = ~valid[..., 1:].any(-1, keepdim=True)
+        is_after = is_after | (is_held & (queries == latest[..., last:]))
+    return Schedule(before, after, is_after & rises.all(-1, keepdim=True))

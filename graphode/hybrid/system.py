@@ -39,6 +39,10 @@ class HybridSystem(nn.Module):
     Graphs are causal: a flow uses the graph known when it starts. The paper's indices have the
     graph of the time it leads to, `causal=False`.
 
+    A compiled program, or one captured as a CUDA graph, cannot look at times and refuse them. It
+    answers queries after a sample's last observation only: at others, and where the times of a
+    sample do not increase, its predictions are NaN.
+
     Args:
         flow: A `Flow` on the part of the state that flows (all of it, for a GRU), anything called
             as flow(h, graph, t0, t1), or None to hold the state between observations.
@@ -124,7 +128,7 @@ class HybridSystem(nn.Module):
                 "observations use `system.absorb`."
             )
         course = self._run(window, graphs, queries, node_maps, state)
-        return torch.stack(course.predictions(), len(window.batch_shape))
+        return course.predictions()
 
     def absorb(
         self,
@@ -192,7 +196,7 @@ class HybridSystem(nn.Module):
         empty = Window([], none, none.bool(), None, batch)
         course = self._run(empty, [], moments, None, state)
         predictions = course.predictions()
-        return torch.stack(predictions, len(batch)) if several else predictions[0]
+        return predictions if several else predictions.select(len(batch), 0)
 
     def _run(self, *args: Any) -> Course:
         course = Course(self, *args)

@@ -67,6 +67,7 @@ def read_window(
         - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; per step
           `[*batch]` or `[*batch, nodes]`.
     """
+    times = times if isinstance(times, Tensor) else torch.as_tensor(times)
     if isinstance(x, np.ndarray):
         x = torch.as_tensor(x)
     if isinstance(x, Tensor):
@@ -92,7 +93,7 @@ def read_window(
             f"`x.float()`."
         )
     moments = read_times("times", times, (*batch, steps), like, "one time per sample and step")
-    observed = None if mask is None else _read_mask(mask, x, moments, times)
+    observed = None if mask is None else _read_mask(mask, x, moments, times.ndim)
     if observed is None:
         valid = torch.ones(moments.shape, dtype=torch.bool, device=like.device)
     else:
@@ -125,19 +126,15 @@ def _check_steps(x: list[Tensor], batch: torch.Size) -> None:
 
 
 def _read_mask(
-    mask: Tensor | Sequence[Tensor], x: Tensor | list[Tensor], moments: Tensor, times: object
+    mask: Tensor | Sequence[Tensor], x: Tensor | list[Tensor], moments: Tensor, time_dims: int
 ) -> list[Tensor]:
     """Per step which nodes are observed, `[*batch, nodes]`, or `[*batch, 1]` for all or none."""
     batch, steps = moments.shape[:-1], moments.shape[-1]
     nodes = [x.shape[-2]] * steps if isinstance(x, Tensor) else [part.shape[-2] for part in x]
-    parts = list(mask) if not isinstance(mask, Tensor) else None
-    for part in [mask] if parts is None else parts:
-        if not isinstance(part, Tensor) or part.dtype != torch.bool:
-            kind = part.dtype if isinstance(part, Tensor) else type(part).__name__
-            raise TypeError(
-                f"`mask` must be boolean, True where observed, but is {kind}. Convert it with "
-                f"`mask.bool()`, or `mask > 0`."
-            )
+    if isinstance(mask, Tensor | np.ndarray):
+        mask, parts = _boolean(mask), None
+    else:
+        parts = [_boolean(part) for part in mask]
     if parts is not None:
         fits = len(parts) == steps and all(
             part.shape in (batch, (*batch, n)) for part, n in zip(parts, nodes, strict=False)
@@ -153,7 +150,7 @@ def _read_mask(
         by_node = _ends_with(whole, mask.shape) and len(set(nodes)) == 1
         if by_step and by_node:
             # [5, 5] where everything is 5: read as the times are.
-            by_node = mask.ndim != (times.ndim if isinstance(times, Tensor) else moments.ndim)
+            by_node = mask.ndim != time_dims
         mask = mask.to(moments.device)
         if by_node:
             return list(mask.expand(whole).unbind(-2))
@@ -164,6 +161,18 @@ def _read_mask(
         f"`mask` must say for each step, {[*batch, steps]}, or for each node of each step, "
         f"{[*batch, steps, nodes[0]]}, what was observed, but has shape {shape}. Where nodes come "
         f"and go it is a list, as `x` is."
+    )
+
+
+def _boolean(mask: object) -> Tensor:
+    if isinstance(mask, np.ndarray):
+        mask = torch.as_tensor(mask)
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        return mask
+    kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+    raise TypeError(
+        f"`mask` must be a tensor or an array of booleans, True where observed, or one for each "
+        f"step, but is {kind}. Convert it with `torch.as_tensor(mask).bool()`."
     )
 
 

@@ -149,6 +149,30 @@ def test_a_state_on_another_device_is_refused(name: str):
     )
 
 
+@pytest.mark.parametrize("widths", [[4, 4], [4, 5, 4]])
+def test_a_state_of_another_dtype_is_refused_with_both_remedies(widths: list[int]):
+    field, graph = F.GraphConvField(widths).float(), weighted_graph()
+    h = torch.randn(6, 4)
+    assert refused(lambda: field(0.0, h, graph), TypeError) == (
+        "The state must have the dtype of GraphConvField, torch.float32, but it has torch.float64. "
+        "Use `h.to(torch.float32)`, or `field.to(torch.float64)`."
+    )
+    assert refused(lambda: field(0.0, h.long(), graph), TypeError).endswith(
+        "but it has torch.int64. Use `h.to(torch.float32)`."
+    )
+    layer = F.GraphConvolution(4, 4)
+    assert refused(lambda: layer(h.float(), graph), TypeError) == (
+        "The state must have the dtype of GraphConvolution, torch.float64, but it has "
+        "torch.float32. Use `h.to(torch.float64)`, or `layer.to(torch.float32)`."
+    )
+
+
+def test_autocast_may_mix_dtypes():
+    field, graph = F.GraphConvField([4, 5, 4]).float(), weighted_graph().to(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert field(0.0, torch.randn(2, 6, 4).bfloat16(), graph).isfinite().all()
+
+
 def gcn(out_channels: int) -> nn.Module:
     """PyG's, from four channels."""
     from torch_geometric.nn import GCNConv

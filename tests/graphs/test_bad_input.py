@@ -59,6 +59,24 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "`num_nodes` must be a whole number, 0 or more, but it is 3.5. Give the number of nodes, "
         "isolated ones included.",
     ),
+    "an unknown number of nodes": (
+        lambda: Graph(PATH, num_nodes=None),  # pyright: ignore[reportArgumentType]
+        ValueError,
+        "`num_nodes` must be a whole number, 0 or more, but it is None. Give the number of nodes, "
+        "isolated ones included.",
+    ),
+    "a name for a number of nodes": (
+        lambda: Graph(PATH, num_nodes="a"),  # pyright: ignore[reportArgumentType]
+        ValueError,
+        "`num_nodes` must be a whole number, 0 or more, but it is 'a'. Give the number of nodes, "
+        "isolated ones included.",
+    ),
+    "an infinite number of nodes": (
+        lambda: Graph(PATH, num_nodes=float("inf")),  # pyright: ignore[reportArgumentType]
+        ValueError,
+        "`num_nodes` must be a whole number, 0 or more, but it is inf. Give the number of nodes, "
+        "isolated ones included.",
+    ),
     "weights that are not finite": (
         lambda: Graph(PATH, 3, [1.0, float("nan")]),
         ValueError,

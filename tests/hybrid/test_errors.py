@@ -1,5 +1,6 @@
 """What a hybrid system refuses, and what it says then."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -98,10 +99,15 @@ def test_bad_input_is_refused_with_its_remedy(change, message, without_type_chec
 
 
 def test_wrong_types_are_refused_with_their_remedy(without_type_checks):
-    with pytest.raises(TypeError, match=r"`mask` must be boolean.*float64.*`mask.bool\(\)`"):
-        call(mask=torch.ones(2, 3))
-    with pytest.raises(TypeError, match=r"`mask` must be boolean.*int"):
-        call(mask=[1, 1, 1])
+    message = r"`mask` must be a tensor or an array of booleans.*{}.*`torch.as_tensor\(mask\).bool"
+    for mask, kind in (
+        (torch.ones(2, 3), "float64"),
+        (np.ones((2, 3), dtype=np.int8), "int8"),
+        ([1, 1, 1], "int"),
+        ([[True] * 3] * 2, "list"),
+    ):
+        with pytest.raises(TypeError, match=message.format(kind)):
+            call(mask=mask)
     with pytest.raises(TypeError, match=r"`times` must be real numbers, but is torch.bool"):
         call(times=TIMES > 0)
     with pytest.raises(TypeError, match="`x` must be of a floating-point dtype"):
@@ -125,6 +131,31 @@ def test_arrays_are_observed_as_tensors_are(without_type_checks):
     times, queries = TIMES[0], QUERIES[0]
     expected = system(x, times, graph, queries)
     assert torch.equal(system(x.numpy(), times.numpy(), graph, queries.numpy()), expected)
+
+
+def test_masks_may_be_arrays(without_type_checks):
+    system, graph, x = gru_system(), random_graph(NODES), torch.randn(2, 3, NODES, IN)
+    by_node = torch.rand(2, 3, NODES) < 0.6
+    by_node[:, 0] = True
+    for mask in (by_node, by_node.any(-1)):
+        expected = system(x, TIMES, graph, QUERIES, mask=mask)
+        assert torch.equal(system(x, TIMES, graph, QUERIES, mask=mask.numpy()), expected)
+        steps = [part.numpy() for part in mask.unbind(1)]
+        assert torch.equal(system(list(x.unbind(1)), TIMES, graph, QUERIES, mask=steps), expected)
+    expected = system.observe(None, x[:, 1], 0.0, graph, mask=by_node[:, 1])
+    found = system.observe(None, x[:, 1], 0.0, graph, mask=by_node[:, 1].numpy())
+    assert torch.equal(found.h, expected.h)
+
+
+def test_a_batch_of_nobody_has_predictions_of_nobody():
+    system, graph, x = gru_system(), random_graph(NODES), X[:0].double()
+    for queries in (1, 3):
+        y = system(x, TIMES[:0], graph, torch.zeros(0, queries))
+        assert y.shape == (0, queries, NODES, 1)
+    y.sum().backward()
+    assert all(not parameter.grad.any() for parameter in system.readout.parameters())
+    state = system.absorb(x, TIMES[:0], graph)
+    assert system.forecast(state, 3.0).shape == (0, NODES, 1)
 
 
 def test_what_does_not_fit_a_streamed_state_is_refused_in_its_words(without_type_checks):

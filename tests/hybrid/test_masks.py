@@ -126,3 +126,14 @@ def test_a_square_mask_is_read_as_the_times_are():
     y = system(x, times, graph, queries, mask=mask)
     by_node = mask[..., None].expand(4, 4, 4)
     assert torch.equal(y, system(x, times, graph, queries, mask=by_node))
+
+
+def test_a_square_mask_beside_shared_times_is_read_alike_for_tensors_and_lists():
+    system, graph = gru_system(), random_graph(4)
+    x, times, queries = torch.randn(4, 4, 4, IN), torch.arange(4.0), torch.tensor([9.0])
+    mask = torch.rand(4, 4) < 0.6
+    mask[:, 0] = True
+    y = system(x, times, graph, queries, mask=mask)
+    assert torch.equal(y, system(x, times, graph, queries, mask=mask.expand(4, 4, 4)))
+    for same in (times.numpy(), times.tolist()):
+        assert torch.equal(y, system(x, same, graph, queries, mask=mask))
