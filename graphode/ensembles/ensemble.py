@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from graphode.ensembles.copies import copied
+from graphode.ensembles.likeness import differing_settings, settings_within
 from graphode.ensembles.members import Members, is_one_thing
 from graphode.flows import Flow
 from graphode.flows.stochastic import current_prefix, stochastic, torch_draw
@@ -30,6 +32,9 @@ class Ensemble(nn.Module):
     around a `Flow` says `members_first = True` if its `forward` only composes its parts and
     treats leading dimensions alike; otherwise its members are evaluated one by one, and you are
     told.
+
+    Settings may differ between members where shapes do not: a rate, an activation, a tolerance.
+    The parts in which they differ are evaluated one by one, and you are told.
 
     Args:
         build: `build(seed)` makes one member. Torch's generator is seeded with `seed` around the
@@ -54,10 +59,16 @@ class Ensemble(nn.Module):
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
         modules = [_built(build, seed) for seed in numbers]
         _check_alike(modules, numbers)
-        self.members = _joined(modules)
+        differences = [differing_settings(modules[0], module) for module in modules]
+        differing = {path: name for found in differences[::-1] for path, name in found.items()}
+        self.members = _joined(modules, differing)
         self.register_buffer("seeds", torch.tensor(numbers))
-        # A list keeps the blueprint's parameters out of the ensemble's.
-        self._blueprint = [modules[0]]
+        # One per member; members that are alike share that of the first. A list keeps their
+        # parameters out of the ensemble's.
+        self._blueprints = [
+            module if found else modules[0]
+            for module, found in zip(modules, differences, strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -89,7 +100,7 @@ class Ensemble(nn.Module):
         """One member as a plain module, with its own copy of its weights."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"There are members 0 to {len(self) - 1}, but {index} was asked for.")
-        module = copy.deepcopy(self._blueprint[0]).train(self.training)
+        module = copied(self._blueprints[index]).train(self.training)
         state = {name: tensor[index] for name, tensor in self.lone_tensors().items()}
         for path, part in module.named_modules():
             for own in (part._parameters, part._buffers):
@@ -153,37 +164,55 @@ def _shapes(module: nn.Module) -> dict[str, tuple[Any, ...]]:
     return {name: (list(tensor.shape), tensor.dtype) for name, tensor in tensors}
 
 
-def _joined(modules: Sequence[nn.Module]) -> nn.Module:
-    """The members' modules as one: mapped as far down as there is a flow, as they are above it."""
+def _joined(modules: Sequence[nn.Module], differing: dict[str, str], path: str = "") -> nn.Module:
+    """The members' modules as one: mapped as far down as there is a flow, as they are above it.
+
+    Args:
+        modules: One per member.
+        differing: Settings that differ between members, by path; see `likeness`.
+        path: Where these modules are in a member.
+    """
     first = modules[0]
     has_flow = any(isinstance(part, Flow) for part in first.modules())
     composes = isinstance(first, Flow) or getattr(first, "members_first", False)
-    if not has_flow and not composes:
-        return Members(modules)
     own = [*first.parameters(recurse=False), *first.buffers(recurse=False)]
     tied = len(list(first.parameters())) != len(list(_with_copies(first)))
-    if composes and not own and not tied and len({_settings(m) for m in modules}) == 1:
+    paths = {name: f"{path}.{name}" if path else name for name in first._modules}
+    if composes and not own and not tied and not _differs(first, differing, path, paths):
         joint = copy.copy(first)
         joint._modules = {
-            name: None if part is None else _joined([m._modules[name] for m in modules])  # pyright: ignore[reportArgumentType]
+            name: None
+            if part is None
+            else _joined([m._modules[name] for m in modules], differing, paths[name])  # pyright: ignore[reportArgumentType]
             for name, part in first._modules.items()
         }
         return joint
-    if not has_flow:
-        return Members(modules)
-    warnings.warn(
-        f"{type(first).__name__} holds a flow, and its members are evaluated one by one: the same "
-        f"results, slower. If its `forward` only composes its parts, whatever the leading "
-        f"dimensions, say `members_first = True` in the class.",
-        stacklevel=3,
-    )
-    return Members(modules, maps=False)
+    settings = settings_within(differing, path)
+    if settings:
+        warnings.warn(
+            f"The {len(modules)} members differ in {settings[0]!r}, so {type(first).__name__} is "
+            f"evaluated for one after the other: the same results, slower. Put members of equal "
+            f"settings into an ensemble of their own.",
+            stacklevel=3,
+        )
+    elif has_flow:
+        warnings.warn(
+            f"{type(first).__name__} holds a flow, and its members are evaluated one by one: the "
+            f"same results, slower. If its `forward` only composes its parts, whatever the leading "
+            f"dimensions, say `members_first = True` in the class.",
+            stacklevel=3,
+        )
+    return Members(modules, maps=not has_flow, alike=not settings)
+
+
+def _differs(first: nn.Module, differing: dict[str, str], path: str, paths: dict[str, str]) -> bool:
+    """Whether members must be told apart here: by a setting, or by a flow of theirs.
+
+    Who calls a flow packs states for its field, as each member's own field says.
+    """
+    flows = [paths[name] for name, part in first._modules.items() if isinstance(part, Flow)]
+    return path in differing or any(settings_within(differing, flow) for flow in flows)
 
 
 def _with_copies(module: nn.Module) -> list[Tensor]:
     return [p for part in module.children() for p in part.parameters()]
-
-
-def _settings(module: nn.Module) -> str:
-    """What a module says of itself, apart from its parts."""
-    return f"{type(module).__name__}({module.extra_repr()})"

@@ -6,7 +6,6 @@
 masks of this library know what it means to be mapped, so that one product serves all members.
 """
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from graphode.ensembles.copies import copied
 from graphode.fields import unpack
 from graphode.flows.stochastic import member_numbers, of_member
 
@@ -31,19 +31,22 @@ class Members(nn.Module):
     which is recognised and not copied. Anything else (a graph, sparse features) is shared.
 
     Args:
-        modules: Alike but for the values of their parameters and buffers.
+        modules: One per member, with parameters and buffers of the same names and shapes.
         maps: Whether `torch.func.vmap` is to be tried; else members are evaluated one by one.
+        alike: Whether nothing but the values of these parameters and buffers differs between
+            them; else members are evaluated one by one, each by its own module.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], maps: bool = True) -> None:
+    def __init__(self, modules: Sequence[nn.Module], maps: bool = True, alike: bool = True) -> None:
         super().__init__()
-        self.module = copy.deepcopy(modules[0])
+        self.module = copied(modules[0])
         self.count = len(modules)
         self.maps = maps
         # Kept out of the registry: their parameters are stacked in `module`.
-        alike = len({repr(module) for module in modules}) == 1
-        self.others = None if alike else tuple(copy.deepcopy(list(modules)))
+        self.others = None if alike else tuple(map(copied, modules))
         for path, part in self.module.named_modules():
+            if not part._parameters and not part._buffers:
+                continue  # not every member need have such a part
             twins = [module.get_submodule(path) for module in modules]
             for name in part._parameters:
                 part._parameters[name] = _stacked_parameter([m._parameters[name] for m in twins])

@@ -253,15 +253,6 @@ def test_a_users_module_around_a_flow_is_looped_unless_it_says_it_composes():
         assert_same(ensemble, lambda seed: composing(), lambda model: model(x, graph))
 
 
-def test_settings_may_differ_between_members_that_are_looped():
-    x, graph = problem()
-
-    def build(seed):
-        return gd.GCN(FEATURES, WIDTH, CLASSES, input_dropout=0.1 * (seed % 7))
-
-    assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x, graph))
-
-
 def test_without_a_key_every_call_draws_other_masks_for_every_member():
     x, graph = problem()
     ensemble = gd.Ensemble(lambda seed: alone(STATIC["GCN*"], 0), SEEDS)
