@@ -149,11 +149,13 @@ class AdjointSolve:
         if num_steps is not None:
             times = self.problem.host
             gap, span = np.abs(times[index] - times[index - 1]), np.abs(times[-1] - times[0])
-            part = np.divide(gap, span, out=np.zeros_like(gap), where=span > 0).max()
-            num_steps = max(1, math.ceil(num_steps * float(part) * (1 - 1e-12)))
+            part = np.divide(gap, span, out=np.zeros_like(gap), where=span > 0)
+            own_steps = num_steps if settings.own_steps is None else settings.own_steps
+            num_steps = max(1, math.ceil(float((own_steps * part).max()) * (1 - 1e-12)))
         settings = dataclasses.replace(
             settings,
             num_steps=num_steps,
+            own_steps=None,
             rtol=self.gradient.rtol or settings.rtol,
             atol=self.gradient.atol or settings.atol,
             raise_on_failure=True,

@@ -13,13 +13,14 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
-from graphode.flows.fixed import Grid, RecordedGrid, march
+from graphode.flows.fixed import Grid, ListedGrid, march
 from graphode.flows.gradients import refuse_second_derivatives
-from graphode.flows.integrate import Result, Settings, integrate, uniform_grid
+from graphode.flows.integrate import Result, Settings, fixed_grid, integrate
 from graphode.flows.outputs import Outputs
 from graphode.flows.problem import Problem
 from graphode.flows.recorder import Recorder, Snapshot
@@ -56,32 +57,33 @@ class CheckpointedSolve:
         to_tensors: list[Tensor | None] = [None] * len(self.tensors)
         after: list[Tensor | None] = []
         stop = self._num_steps()
-        for start in sorted(self.recorder.snapshots, reverse=True):
-            snapshot = self.recorder.snapshots[start]
+        snapshots = self.recorder.snapshots or {0: self._at_rest()}
+        for start in sorted(snapshots, reverse=True):
+            snapshot = snapshots[start]
             after, piece_times, piece_tensors = self._piece(
                 range(start, stop), snapshot, gradient, after, times
             )
             to_times = _add(to_times, piece_times)
             to_tensors = [_add(a, b) for a, b in zip(to_tensors, piece_tensors, strict=True)]
             stop = start
-        if not after:
-            # Nobody moved: every output is y0.
-            return gradient.sum(0), None, to_tensors
         to_y0 = gradient[0] if after[0] is None else after[0].to(gradient.dtype) + gradient[0]
         self.result.stats.backward_evaluations += self.f.calls - calls
         return to_y0, to_times, to_tensors
+
+    def _at_rest(self) -> Snapshot:
+        """The start of a solve without a single step: nobody moved."""
+        first_output = np.ones(self.problem.host.shape[1], dtype=np.int64)
+        return Snapshot(self.problem.y0.to(self.problem.layout.working_dtype), (), first_output)
 
     def _num_steps(self) -> int:
         return self.settings.num_steps or len(self.recorder.sizes)
 
     def _grid(self, times: Tensor) -> Grid:
         if self.settings.num_steps is not None:
-            return uniform_grid(self.problem, times, self.settings.num_steps)
+            return fixed_grid(self.problem, times, self.settings)
         start = self.problem.per_sample(0, times)
         recorder = self.recorder
-        return RecordedGrid(
-            start, recorder.offsets, recorder.sizes, recorder.ends, recorder.numbers
-        )
+        return ListedGrid(start, recorder.offsets, recorder.sizes, recorder.ends, recorder.numbers)
 
     def _piece(
         self,
@@ -101,6 +103,8 @@ class CheckpointedSolve:
             outputs = Outputs(moments, self.problem.host, y, self.problem.layout.batch_shape)
             outputs.found.clear()
             outputs.next = snapshot.next_output
+            if span.start == 0:
+                outputs.rest(self.f, y)
             end, end_carry, _ = march(
                 self.settings.method,
                 self.f,
@@ -113,7 +117,8 @@ class CheckpointedSolve:
             if span.stop == self._num_steps():
                 # Outputs never reached, such as those of a zero span, are the final state.
                 for which in range(int(outputs.next.min()), len(gradient)):
-                    outputs.found.append((which, end, which >= outputs.next))
+                    unreached = (which >= outputs.next) & ~outputs.resting
+                    outputs.found.append((which, end, unreached))
             values = [end, *end_carry]
             pulled = [*after, *[None] * (len(values) - len(after))]
             for which, state, inside in outputs.found:

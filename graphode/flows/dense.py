@@ -58,7 +58,12 @@ class KeptSteps:
         layout = self.problem.layout
         direction = np.sign(self.problem.host[-1] - self.problem.host[0])
         state = self.problem.y0.to(layout.working_dtype)
-        waiting = (host - self.problem.host[0]) * direction > 0
+        way = (host - self.problem.host[0]) * direction
+        # At the start the state is y0, but a time with a gradient gets it from interpolation.
+        wanted = torch.is_grad_enabled() and (
+            self.problem.times.requires_grad or times.requires_grad
+        )
+        waiting = way >= 0 if wanted else way > 0
         for kept in self.kept:
             inside = waiting & kept.moved & ((kept.end - host) * direction >= 0)
             if inside.any():
@@ -123,4 +128,15 @@ class SolveAgain:
         span = np.abs(self.problem.host[-1] - self.problem.host[0])
         part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / span
         start = start.to(times.dtype).reshape(times.shape)
+        start = self._with_gradient(start, before)
         return self.flow(state, start, times, float(part.max()))
+
+    def _with_gradient(self, start: Tensor, before: np.ndarray) -> Tensor:
+        """`start` with the gradient of the output times `before` that it is.
+
+        The state there moves along the flow with its time, which does not move the solution.
+        After a terminal event a sample rests whatever the output time.
+        """
+        index = torch.from_numpy(before).to(start.device).reshape(*start.shape, 1)
+        own = self.problem.times.expand(*start.shape, -1).gather(-1, index)[..., 0]
+        return torch.where(own == start, own, start)

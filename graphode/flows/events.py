@@ -9,7 +9,7 @@ one Newton correction whose value is zero and whose derivative is this one. Two 
 one step are not seen: bound the step through the tolerances if that matters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,8 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.layout import Layout
 from graphode.flows.method import Method, Step
 from graphode.flows.solution import EventRecord
+
+EventFunction = Callable[[Tensor, Tensor], Tensor]
 
 _ITERATIONS = 200  # enough for bisection alone; a smooth g needs about 10
 
@@ -34,7 +36,7 @@ class Event:
         direction: +1 for zeros where g grows, −1 where it falls, 0 for both.
     """
 
-    function: Callable[[Tensor, Tensor], Tensor]
+    function: EventFunction
     terminal: bool = False
     direction: int = 0
 
@@ -56,6 +58,20 @@ class Event:
                 f"example with `.amin(dim=(-2, -1))`."
             )
         return g.reshape(layout.batch_shape)
+
+
+def read_events(
+    events: Event | EventFunction | Sequence[Event | EventFunction],
+) -> tuple[Event, ...]:
+    """One event or several; a function alone is an event that nobody stops at."""
+    several = events if isinstance(events, Sequence) else (events,)
+    for event in several:
+        if not isinstance(event, Event) and not callable(event):
+            raise TypeError(
+                f"`events` must be a `graphode.Event` or a function g(t, y), or a list of them, "
+                f"but holds {event!r}. Write for example `Event(lambda t, y: y[..., 0])`."
+            )
+    return tuple(event if isinstance(event, Event) else Event(event) for event in several)
 
 
 class EventTracker:

@@ -13,7 +13,7 @@ from graphode.flows.capture import CapturedFlows
 from graphode.flows.control import StepControl
 from graphode.flows.counting import report
 from graphode.flows.evaluation import Evaluation
-from graphode.flows.events import Event
+from graphode.flows.events import Event, EventFunction, read_events
 from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
 from graphode.flows.integrate import integrate
@@ -22,9 +22,11 @@ from graphode.flows.masks import is_traced
 from graphode.flows.method import Method
 from graphode.flows.problem import (
     Problem,
+    Times,
     check_finite,
     check_state,
     check_times,
+    read_interval,
     read_times,
 )
 from graphode.flows.solution import Solution
@@ -52,7 +54,7 @@ class Flow(nn.Module):
 
     Shapes:
         - **h:** `[*batch, nodes, channels]`; the result has the same shape.
-        - **t0, t1:** floats, or `[*batch]` (`[*batch, graphs]` for a ragged batch of graphs).
+        - **t0, t1:** numbers, or `[*batch]` (`[*batch, graphs]` for a ragged batch of graphs).
     """
 
     def __init__(
@@ -99,10 +101,11 @@ class Flow(nn.Module):
         self,
         h: Float[Tensor, "*batch nodes channels"],
         graph: Any = None,
-        t0: float | Tensor = 0.0,
-        t1: float | Tensor = 1.0,
+        t0: float | Tensor | np.ndarray = 0.0,
+        t1: float | Tensor | np.ndarray = 1.0,
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The state at `t1`; where t1 = t0, `h` itself."""
+        t0, t1 = (torch.tensor(t.copy()) if isinstance(t, np.ndarray) else t for t in (t0, t1))
         if self.captured is not None and h.is_cuda and not _traced(h):
             return self.captured(self._march, self.field, h, graph, t0, t1)
         if _traced(h):
@@ -110,7 +113,7 @@ class Flow(nn.Module):
         layout = self._layout(h, graph)
         if not isinstance(t0, Tensor) and not isinstance(t1, Tensor) and t0 == t1:
             return h
-        times = _interval(t0, t1, layout)
+        times = read_interval(t0, t1, layout)
         host = times.detach().numpy(force=True).reshape(-1, 2).T
         if not np.isfinite(host).all():
             raise ValueError(
@@ -124,9 +127,9 @@ class Flow(nn.Module):
         self,
         h: Float[Tensor, "*batch nodes channels"],
         graph: Any = None,
-        times: Tensor | Sequence[float] | np.ndarray = (0.0, 1.0),
+        times: Times = (0.0, 1.0),
         *,
-        events: Sequence[Event] = (),
+        events: Event | EventFunction | Sequence[Event | EventFunction] = (),
         dense: bool = True,
     ) -> Solution:
         """The states at `times`, with cost, status and dense output; see `graphode.solve`."""
@@ -134,7 +137,7 @@ class Flow(nn.Module):
         moments = read_times(times, layout)
         host = check_times(moments, layout)
         problem = Problem(self.field, self._args(graph), h, moments, host, layout)
-        return solve_problem(problem, self.options, tuple(events), dense)
+        return solve_problem(problem, self.options, read_events(events), dense)
 
     def _args(self, graph: Any) -> tuple[Any, ...]:
         return (graph,)
@@ -147,7 +150,7 @@ class Flow(nn.Module):
                 f"Add a channel dimension with `h[..., None]`, or use `graphode.solve`."
             )
         check_finite(h)
-        return _layout_of(h, graph)
+        return layout_of(h, graph)
 
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
         """A solve that never asks the host: what can be compiled and captured."""
@@ -157,13 +160,25 @@ class Flow(nn.Module):
                 f"Only a flow with gradient='backprop' can be compiled or captured, but this one "
                 f"has gradient={options.gradient!r}. Call it in eager mode, or change it."
             )
-        layout = _layout_of(h, graph)
+        method = options.method
+        if not method.can_be_recorded:
+            raise ValueError(
+                f"Solver {options.solver!r} differentiates the field to solve an equation in every "
+                f"step, which cannot be compiled or captured. Call the flow in eager mode, or use "
+                f"an explicit solver."
+            )
+        if options.step_size is not None:
+            raise ValueError(
+                f"The number of steps must be known for a flow to be compiled or captured, but "
+                f"`step_size={options.step_size}` counts them from the times. Give it `num_steps`."
+            )
+        layout = layout_of(h, graph)
         f = Evaluation(self.field, self._args(graph), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))
         if options.num_steps is None:
             return self._attempts(f, h, start, end)
         grid = UniformGrid(start, end, options.num_steps)
-        y, _, _ = march(options.method, f, h.to(layout.working_dtype), grid)
+        y, _, _ = march(method, f, h.to(layout.working_dtype), grid)
         return y.to(layout.dtype)
 
     def _attempts(self, f: Evaluation, h: Tensor, start: Time, end: Time) -> Tensor:
@@ -202,7 +217,7 @@ class Flow(nn.Module):
         return ", ".join(shown)
 
 
-def _layout_of(h: Tensor, graph: Any) -> Layout:
+def layout_of(h: Tensor, graph: Any) -> Layout:
     """Every leading dimension is batch, and so is every graph of a ragged batch of graphs.
 
     Of the graph only its blocks are asked for: how many, and whose each node is.
@@ -221,18 +236,3 @@ def _traced(h: Tensor) -> bool:
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:
     return t.to(layout.device, layout.time_dtype) if isinstance(t, Tensor) else t
-
-
-def _interval(t0: float | Tensor, t1: float | Tensor, layout: Layout) -> Tensor:
-    """`[2]`, or `[*batch, 2]` where either end is given per sample."""
-    ends = [torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device) for t in (t0, t1)]
-    for name, end in zip(("t0", "t1"), ends, strict=True):
-        if end.ndim and end.shape != layout.batch_shape:
-            raise ValueError(
-                f"`{name}` must be a number or have one value per sample, shape "
-                f"{tuple(layout.batch_shape)}, but has shape {tuple(end.shape)}."
-                f" Leave out the dimensions of nodes and channels."
-            )
-    if any(end.ndim for end in ends):
-        ends = [end.expand(layout.batch_shape) for end in ends]
-    return torch.stack(ends, -1)

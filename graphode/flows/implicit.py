@@ -34,6 +34,8 @@ class ImplicitOneStep(Method):
         order: Order of convergence.
     """
 
+    can_be_recorded = False  # Newton's method asks the host, and differentiates twice
+
     def __init__(self, weight: float, order: int) -> None:
         self.weight = weight
         self.order = order

@@ -1,6 +1,5 @@
 """Solve one problem in one go, by whichever loop fits; gradients are autograd's or nobody's."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from graphode.flows.adaptive import AdaptiveSolve, Tolerances
 from graphode.flows.control import StepControl, first_step, lone_first_step
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event, EventTracker
-from graphode.flows.fixed import UniformGrid, march
+from graphode.flows.fixed import Grid, UniformGrid, equal_steps, march
 from graphode.flows.layout import Time
 from graphode.flows.lone import LoneSolve
 from graphode.flows.method import Method, Step
@@ -28,6 +27,7 @@ class Settings:
 
     Attributes:
         num_steps: Steps over the whole span; None for an adaptive solve.
+        own_steps: The same per sample, `[samples]`, where some have fewer; else None.
         raise_on_failure: Whether a failed sample is an exception or a status.
         keep_steps: Whether to keep what dense output needs.
     """
@@ -36,6 +36,7 @@ class Settings:
     rtol: float
     atol: float
     num_steps: int | None
+    own_steps: np.ndarray | None
     max_steps: int
     min_step: float
     control: StepControl
@@ -58,10 +59,9 @@ class Settings:
 
 @dataclass
 class KeptStep:
-    """A step for dense output: who took it, and from where to where, on the host."""
+    """A step for dense output: who took it, and where it ended, on the host."""
 
     step: Step
-    start: np.ndarray
     end: np.ndarray
     moved: np.ndarray
 
@@ -79,15 +79,28 @@ class Result:
     kept: list[KeptStep]
 
 
-def uniform_grid(problem: Problem, times: Tensor, num_steps: int) -> UniformGrid:
+def fixed_grid(problem: Problem, times: Tensor, settings: Settings) -> Grid:
     """Equal steps; shared times without a gradient become floats, the cheapest to compute with."""
+    assert settings.num_steps is not None
+    if settings.own_steps is not None:
+        start, end = problem.per_sample(0, times), problem.per_sample(-1, times)
+        return equal_steps(start, end, settings.own_steps, problem.host)
     t0: Time
     t1: Time
     if problem.shared_times and not times.requires_grad:
         t0, t1 = float(problem.host[0, 0]), float(problem.host[-1, 0])
     else:
         t0, t1 = times[..., 0], times[..., -1]
-    return UniformGrid(t0, t1, num_steps)
+    return UniformGrid(t0, t1, settings.num_steps)
+
+
+def _steps_of_samples(problem: Problem, settings: Settings) -> int | Tensor:
+    """How many fixed steps there are, `[*batch]` where samples differ in it."""
+    assert settings.num_steps is not None
+    if settings.own_steps is None:
+        return settings.num_steps
+    layout = problem.layout
+    return torch.from_numpy(settings.own_steps).to(layout.device).reshape(layout.batch_shape)
 
 
 def integrate(
@@ -123,11 +136,11 @@ def _fixed(
     outputs: Outputs | None,
     recorder: Recorder | None,
 ) -> Result:
-    assert settings.num_steps is not None
-    grid = uniform_grid(problem, problem.times, settings.num_steps)
+    grid = fixed_grid(problem, problem.times, settings)
     steps: list[Step] | None = [] if settings.keep_steps else None
+    calls: list[int] | None = None if settings.own_steps is None else []
     y, _, failed = march(
-        settings.method, f, y0, grid, outputs=outputs, recorder=recorder, kept=steps
+        settings.method, f, y0, grid, outputs=outputs, recorder=recorder, kept=steps, calls=calls
     )
     status = finite_status(problem, y)
     if failed:
@@ -136,25 +149,23 @@ def _fixed(
         raise SolveError(_first_failure(problem, settings, f, y0, grid))
     first, last = problem.host[0], problem.host[-1]
     kept = [
-        KeptStep(
-            step,
-            first + index * (last - first) / len(grid),
-            grid.host_end(index, first, last),
-            np.ones_like(first, dtype=bool),
-        )
+        KeptStep(step, grid.host_end(index, first, last), np.ones_like(first, dtype=bool))
         for index, step in enumerate(steps or ())
     ]
     moving = (problem.per_sample(0) != problem.per_sample(-1)).long()
+    counts = _steps_of_samples(problem, settings)
+    evaluations: int | Tensor = f.calls
+    if calls is not None:
+        evaluations = torch.tensor(calls, device=moving.device)[counts - 1]
+    states = outputs.finish(f, y) if outputs is not None else None
     stats = Stats(
-        evaluations=moving * f.calls,
-        accepted=moving * len(grid),
+        evaluations=moving * evaluations,
+        accepted=moving * counts,
         rejected=torch.zeros_like(moving),
         field_calls=f.calls,
         status=status,
     )
-    end_times = problem.per_sample(-1)
-    states = outputs.finish(f, y) if outputs is not None else None
-    return Result(states, y, stats, status, end_times, (), kept)
+    return Result(states, y, stats, status, problem.per_sample(-1), (), kept)
 
 
 def finite_status(problem: Problem, y: Tensor) -> Tensor:
@@ -165,7 +176,7 @@ def finite_status(problem: Problem, y: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _first_failure(
-    problem: Problem, settings: Settings, f: Evaluation, y: Tensor, grid: UniformGrid
+    problem: Problem, settings: Settings, f: Evaluation, y: Tensor, grid: Grid
 ) -> str:
     """Take the steps again to say where the first one failed."""
     carry = None
@@ -205,7 +216,7 @@ def _adaptive(
     carry = method.start(f, t0, y0)
     span = (t1 - t0).detach()
     if settings.num_steps is not None:
-        dt = span / settings.num_steps
+        dt = span / _steps_of_samples(problem, settings)
     else:
         assert isinstance(method, RungeKutta)
         with torch.no_grad():
@@ -240,6 +251,7 @@ def _adaptive(
     if may_raise and bool((loop.status > Status.EVENT).any()):
         dy = _field_at_failure(problem, settings, f, loop.status, loop.t, loop.dt, y)
         raise SolveError(describe_failure(loop.status, loop.t, loop.dt, y, dy, problem.layout))
+    states = outputs.finish(f, y) if outputs is not None else None
     stats = Stats(
         evaluations=loop.evaluations,
         accepted=loop.accepted,
@@ -248,12 +260,7 @@ def _adaptive(
         status=loop.status,
     )
     records = loop.events.records() if loop.events is not None else ()
-    starts = problem.host[0]
-    steps = []
-    for step, end, moved in kept or ():
-        steps.append(KeptStep(step, starts, end, moved))
-        starts = end
-    states = outputs.finish(f, y) if outputs is not None else None
+    steps = [KeptStep(*step) for step in kept or ()]
     return Result(states, y, stats, loop.status, loop.t, records, steps)
 
 
@@ -324,7 +331,15 @@ def _field_at_failure(
     return torch.where(layout.spread(layout.rms(here).isfinite()), beyond, here)
 
 
-def steps_for(step_size: float, host: np.ndarray) -> int:
-    """Equal steps over the longest span, none longer than `step_size`."""
-    longest = float(np.abs(host[-1] - host[0]).max())
-    return max(1, math.ceil(longest / step_size * (1 - 1e-12)))
+def steps_for(step_size: float, host: np.ndarray) -> tuple[int, np.ndarray | None]:
+    """Equal steps over each sample's span, none longer than `step_size`.
+
+    Returns:
+        The most a sample takes, and those of each `[samples]` if they differ. A sample of zero
+        span rests in any number of steps.
+    """
+    spans = np.abs(host[-1] - host[0])
+    counts = np.ceil(spans / step_size * (1 - 1e-12)).astype(np.int64).clip(min=1)
+    most = int(counts.max())
+    counts[spans == 0] = most
+    return most, None if (counts == most).all() else counts

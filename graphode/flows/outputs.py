@@ -6,6 +6,8 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.method import Method, Step
+from graphode.flows.runge_kutta import RungeKutta
+from graphode.flows.tableaus import MIDPOINT
 
 # An output this close (in steps) to the end of a step is that end.
 _SNAP = 1e-9
@@ -23,6 +25,7 @@ class Outputs:
     Attributes:
         found: Index of an output time, the states there, and which samples they are valid for.
         next: The output time each sample waits for.
+        resting: Samples of zero span, if their times want a gradient.
     """
 
     def __init__(
@@ -31,6 +34,8 @@ class Outputs:
         self.times, self.host, self.batch_shape = times, host, batch_shape
         self.direction = np.sign(host[-1] - host[0])
         self.forward = host * self.direction
+        wanted = times.requires_grad and torch.is_grad_enabled()
+        self.resting = (self.direction == 0) & wanted
         everyone = np.ones(host.shape[1], dtype=bool)
         self.found: list[tuple[int, Tensor, np.ndarray]] = [(0, y0, everyone)]
         self.next = everyone.astype(np.int64)
@@ -45,7 +50,7 @@ class Outputs:
         """
         reach = end * self.direction
         start, stop = self.next, self.next.copy()
-        # The outputs of a zero span are never reached: `finish` gives them the final state.
+        # The outputs of a zero span are never reached: they take the final state, or `rest`.
         for sample in np.flatnonzero(moved & (self.direction != 0)):
             tail = self.forward[start[sample] :, sample]
             stop[sample] += np.searchsorted(tail, reach[sample], side="right")
@@ -79,8 +84,26 @@ class Outputs:
         dt = torch.where(dt == 0, 1.0, dt)
         return torch.where(mask, (times - step.t) / dt, 1.0)
 
+    def rest(self, f: Evaluation, y: Tensor) -> None:
+        """Take the outputs of those `resting` from their start `y`, with the gradient f of time.
+
+        No step leads there that could carry it to each of the times. One of the midpoint rule, of
+        size 0, has the first and the second derivatives of the flow.
+        """
+        if not self.resting.any():
+            return
+        midpoint, start = RungeKutta(MIDPOINT), self.times[..., 0]
+        for which in range(1, len(self.host)):
+            f.noise.begin_step(-1, -1)
+            size = self.times[..., which] - start
+            step = midpoint.step(f, start, y, size - size.detach(), ())
+            # A field without a value here has no slope to give, but the state stays.
+            state = torch.where(step.y1.isfinite(), step.y1, y)
+            self.found.append((which, state, self.resting))
+
     def finish(self, f: Evaluation, y: Tensor) -> Tensor:
         """All states `[time, *state]`; outputs never reached take the final state `y`."""
+        self.rest(f, self.found[0][1])
         states: list[Tensor] = [y] * len(self.host)
         for which, state, inside in self.found:
             if inside.all():

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from graphode.flows.layout import Layout
 
+# Output times as users give them.
+Times = Tensor | np.ndarray | Sequence[float] | Sequence[float | Tensor]
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -82,12 +85,43 @@ def check_finite(y0: Tensor) -> None:
         )
 
 
-def read_times(times: Tensor | Sequence[float] | np.ndarray, layout: Layout) -> Tensor:
+def read_times(times: Times, layout: Layout) -> Tensor:
     """`times` as a float64 tensor on the state's device, with its gradient."""
-    tensor = times if isinstance(times, Tensor) else torch.as_tensor(np.asarray(times))
+    if isinstance(times, Sequence) and any(isinstance(t, Tensor) for t in times):
+        moments = [_read_moment(t, layout) for t in times]
+        shapes = sorted({tuple(t.shape) for t in moments})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"`times` given as a sequence must hold tensors of one shape, but they have the "
+                f"shapes {', '.join(map(str, shapes))}. Make one tensor of them, [*batch, time], "
+                f"with `torch.stack(torch.broadcast_tensors(…), -1)`."
+            )
+        return torch.stack(moments)
+    return _read_moment(times, layout)
+
+
+def _read_moment(t: Times | float, layout: Layout) -> Tensor:
+    tensor = t if isinstance(t, Tensor) else torch.from_numpy(np.array(t))
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"`times` must be real numbers, but is {tensor.dtype}. Pass floats.")
     return tensor.to(layout.device, layout.time_dtype)
+
+
+def read_interval(
+    t0: float | Tensor | np.ndarray, t1: float | Tensor | np.ndarray, layout: Layout
+) -> Tensor:
+    """`[2]`, or `[*batch, 2]` where either end is given per sample."""
+    ends = [torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device) for t in (t0, t1)]
+    for name, end in zip(("t0", "t1"), ends, strict=True):
+        if end.ndim and end.shape != layout.batch_shape:
+            raise ValueError(
+                f"`{name}` must be a number or have one value per sample, shape "
+                f"{tuple(layout.batch_shape)}, but has shape {tuple(end.shape)}."
+                f" Leave out the dimensions of nodes and channels."
+            )
+    if any(end.ndim for end in ends):
+        ends = [end.expand(layout.batch_shape) for end in ends]
+    return torch.stack(ends, -1)
 
 
 def check_times(times: Tensor, layout: Layout) -> np.ndarray:

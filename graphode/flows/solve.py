@@ -18,7 +18,7 @@ from graphode.flows.dense import KeptSteps, SolveAgain
 from graphode.flows.dependencies import argument_tensors, detached_arguments, field_tensors
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.event_gradients import solve_with_events
-from graphode.flows.events import Event
+from graphode.flows.events import Event, EventFunction, read_events
 from graphode.flows.gradients import Adjoint, Backprop, Gradient, find_gradient
 from graphode.flows.integrate import Result, Settings, integrate, steps_for
 from graphode.flows.layout import Layout
@@ -27,6 +27,7 @@ from graphode.flows.method import Method
 from graphode.flows.methods import find_method, has_error_estimate
 from graphode.flows.problem import (
     Problem,
+    Times,
     check_finite,
     check_positive,
     check_state,
@@ -98,14 +99,15 @@ class Options:
 
     def settings(self, host: np.ndarray, keep_steps: bool) -> Settings:
         """How to solve over the times `host`."""
-        num_steps = self.num_steps
+        num_steps, own_steps = self.num_steps, None
         if self.step_size is not None:
-            num_steps = steps_for(self.step_size, host)
+            num_steps, own_steps = steps_for(self.step_size, host)
         return Settings(
             method=self.method,
             rtol=self.rtol,
             atol=self.atol,
             num_steps=num_steps,
+            own_steps=own_steps,
             max_steps=self.max_steps,
             min_step=self.min_step,
             control=self.control,
@@ -117,7 +119,7 @@ class Options:
 def solve(
     f: Callable[..., Tensor],
     y0: Tensor,
-    times: Tensor | Sequence[float] | np.ndarray,
+    times: Times,
     args: tuple[Any, ...] = (),
     *,
     solver: str | Method = "tsit5",
@@ -127,7 +129,7 @@ def solve(
     step_size: float | None = None,
     gradient: str | Gradient = "backprop",
     batch_dims: int = 0,
-    events: Sequence[Event] = (),
+    events: Event | EventFunction | Sequence[Event | EventFunction] = (),
     max_steps: int = 10_000,
     min_step: float = 0.0,
     control: StepControl | None = None,
@@ -141,7 +143,8 @@ def solve(
             value per sample shaped to broadcast against `y`.
         y0: The state at the first time.
         times: Output times, strictly increasing or decreasing; `[time]`, or `[*batch, time]` to
-            give each sample its own, also in opposite directions.
+            give each sample its own, also in opposite directions. Tensors receive gradients,
+            also those in a list.
         args: Further arguments of the field; tensors in them receive gradients.
         solver: Adaptive: bosh3, dopri5, tsit5, dopri8. Fixed step: euler, midpoint, heun, rk4,
             rk4_38, adams, leapfrog, implicit_euler, trapezoid, collocation. Or a `Method`.
@@ -149,11 +152,12 @@ def solve(
         atol: Absolute tolerance.
         num_steps: Equal steps over the whole span, whatever the output times; required by
             fixed-step solvers (or `step_size`), switches error control off for adaptive ones.
-        step_size: Longest step, as another way to say `num_steps`.
+        step_size: Longest step, as another way to say `num_steps`, to each sample its own.
         gradient: backprop, checkpoint, adjoint, checkpoint_adjoint; or an instance with options.
         batch_dims: Leading dimensions of `y0` that are separate samples. Each has its own steps,
             error norm and end; by default the whole of `y0` is one system.
-        events: Functions of time and state whose zeros are wanted.
+        events: Functions `g(t, y)` whose zeros are wanted, one or several; as an `Event` where a
+            sample shall stop there, or only one direction counts.
         max_steps: Most attempts of an adaptive solve, per sample.
         min_step: Smallest step size before an adaptive solve gives up.
         control: How step sizes follow the error.
@@ -183,7 +187,7 @@ def solve(
     host = check_times(moments, layout)
     check_finite(y0)
     problem = Problem(f, tuple(args), y0, moments, host, layout)
-    return solve_problem(problem, options, tuple(events), dense)
+    return solve_problem(problem, options, read_events(events), dense)
 
 
 def solve_problem(

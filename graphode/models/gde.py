@@ -3,16 +3,17 @@
 Poli et al. (2019), "Graph Neural Ordinary Differential Equations", section 2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from graphode.fields import pack
 from graphode.fields.graphless import with_graph
 from graphode.fields.transport import checked_flow, transport
 from graphode.flows import Flow, Solution, name_masks
+from graphode.flows.flow import layout_of
+from graphode.flows.problem import Times, read_interval
 from graphode.models.sparse_features import SparseFeatures
 
 
@@ -68,7 +69,7 @@ class GDE(nn.Module):
         self,
         x: Tensor | SparseFeatures,
         graph: Any,
-        times: Tensor | Sequence[float] | np.ndarray | None = None,
+        times: Times | None = None,
         **options: Any,
     ) -> Solution:
         """The path of the embedding, with its cost; see `Flow.solve`.
@@ -85,9 +86,10 @@ class GDE(nn.Module):
                 f"`solve` needs a `graphode.Flow` inside the model, but it has a "
                 f"{type(self.flow).__name__}, which gives its end state only. Call the model."
             )
-        times = (self.t0, self.t1) if times is None else times  # pyright: ignore[reportAssignmentType]
         z = pack(self.flow.field, self.encode(x, graph))
-        return self.flow.solve(z, graph, times, **options)  # pyright: ignore[reportArgumentType]
+        if times is None:
+            times = read_interval(self.t0, self.t1, layout_of(z, graph))
+        return self.flow.solve(z, graph, times, **options)
 
     def extra_repr(self) -> str:
         """The interval."""

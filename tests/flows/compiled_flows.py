@@ -105,6 +105,9 @@ def test_non_finite_values_do_not_break_a_compiled_flow():
     [
         ({}, "An adaptive flow decides its steps as it goes"),
         ({"num_steps": 3, "gradient": "adjoint"}, "Only a flow with gradient='backprop'"),
+        ({"solver": "implicit_euler", "num_steps": 3}, "'implicit_euler' differentiates the field"),
+        ({"solver": "trapezoid", "num_steps": 3}, "'trapezoid' differentiates the field"),
+        ({"solver": "rk4", "step_size": 0.5}, "The number of steps must be known"),
     ],
 )
 def test_flow_that_cannot_be_compiled_says_why(options: dict, reason: str):

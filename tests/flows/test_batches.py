@@ -1,5 +1,6 @@
 """A sample of a batch is solved as if it were alone: its states, its steps, its cost, its end."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -72,6 +73,70 @@ def test_sample_of_a_batch_takes_its_own_fixed_steps(
     assert_each_sample_as_if_alone(
         y0, times, rates.clamp(max=5.0), exactly=False, solver=solver, num_steps=12
     )
+
+
+@pytest.mark.parametrize(
+    "solver", ["euler", "rk4", "adams", "dopri8", "implicit_euler", "trapezoid", "collocation"]
+)
+@pytest.mark.parametrize("dense", [True, False])
+def test_sample_of_a_batch_takes_its_own_steps_of_a_given_size(solver: str, dense: bool):
+    y0, rates = torch.randn(4, 3), torch.tensor([1.0, 2.0, 0.5, 3.0])
+    times = torch.tensor([[0.0, 0.3, 1.0], [0.0, 2.0, 3.0], [1.0, 0.9, 0.2], [0.0, 0.1, 0.2]])
+    options = {"solver": solver, "step_size": 0.25, "dense": dense}
+    # How many evaluations an implicit equation takes is decided by the slowest of the batch.
+    assert_each_sample_as_if_alone(y0, times, rates, exactly=False, **options)
+    batch = gd.solve(relaxation, y0, times, (rates[:, None],), batch_dims=1, **options)
+    assert batch.stats.accepted.tolist() == [4, 12, 4, 1]
+    read = batch.at(times[:, 1])
+    for i in range(4):
+        alone = gd.solve(relaxation, y0[i], times[i], (rates[i],), **options)
+        tolerance = 1e-9 if dense else 0.2  # as coarse as the steps, taken once more
+        torch.testing.assert_close(read[i], alone.at(times[i, 1]), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "adjoint"])
+def test_steps_of_a_given_size_leave_gradients_to_each_sample(gradient: str):
+    flow = gd.Flow(
+        lambda t, h, graph: torch.sin(4 * t) * h, solver="rk4", step_size=0.1, gradient=gradient
+    )
+    h = torch.randn(3, 2, 1, requires_grad=True)
+    t1 = torch.tensor([1.0, 0.0, -2.3], requires_grad=True)
+    together = flow(h, None, 0.0, t1)
+    found = torch.autograd.grad(together.square().sum(), (h, t1))
+    alone = torch.stack([flow(h[i], None, 0.0, t1[i]) for i in range(3)])
+    torch.testing.assert_close(together, alone, rtol=1e-13, atol=1e-13)
+    tolerance = 1e-5 if gradient == "adjoint" else 1e-12
+    expected = torch.autograd.grad(alone.square().sum(), (h, t1))
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_steps_of_a_given_size_are_counted_for_each_sample():
+    y0, ends = torch.ones(3, 1), torch.tensor([1.0, 3.0, 0.2])
+    times = torch.stack([torch.zeros(3), ends], -1)
+    stats = gd.solve(lambda t, y: -y, y0, times, batch_dims=1, solver="rk4", step_size=0.5).stats
+    assert stats.accepted.tolist() == [2, 6, 1]
+    assert stats.evaluations.tolist() == [8, 24, 4]
+    assert stats.field_calls == 24
+
+
+def test_steps_of_a_given_size_meet_the_events_of_each_sample():
+    y0, times = torch.ones(2, 1), torch.tensor([[0.0, 1.0], [0.0, 3.0]])
+    options = {"solver": "rk4", "step_size": 0.5, "events": [gd.Event(lambda t, y: y[..., 0] - 2)]}
+    both = gd.solve(lambda t, y: y + t, y0, times, batch_dims=1, **options)
+    for i in range(2):
+        alone = gd.solve(lambda t, y: y + t, y0[i], times[i], **options)
+        torch.testing.assert_close(both.states[:, i], alone.states, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(both.events[0].times[:, i], alone.events[0].times)
+
+
+def test_ends_of_each_sample_may_be_arrays():
+    flow, h = gd.Flow(lambda t, h, graph: -h), torch.randn(3, 2, 1)
+    ends = np.array([0.0, 1.0, 2.0])
+    expected = flow(h, None, 0.0, torch.tensor([0.0, 1.0, 2.0]))
+    assert torch.equal(flow(h, None, 0, ends), expected)
+    assert torch.equal(flow(h, None, np.zeros(3), ends), expected)
+    assert torch.equal(flow(h, None, np.array(0.0), ends[::-1]), flow(h, None, 0.0, ends[::-1]))
+    assert torch.equal(flow(h, None, ends, ends), h)
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -47,6 +47,24 @@ def test_all_zeros_of_a_cosine_are_found():
     assert problem.error(solution.states[-1], 10.0) < 1e-7
 
 
+def test_events_may_be_functions_or_one_alone():
+    problem = oscillator()
+    expected = gd.solve(problem.f, problem.y0, [0.0, 5.0], events=[gd.Event(position)])
+    for events in (position, [position], gd.Event(position), (position,)):
+        found = gd.solve(problem.f, problem.y0, [0.0, 5.0], events=events)
+        assert torch.equal(found.events[0].times, expected.events[0].times)
+    flow = gd.Flow(lambda t, h, graph: -h)
+    solution = flow.solve(torch.ones(1, 1), None, events=lambda t, h: h[0, 0] - 0.7)
+    assert solution.events[0].counts == 1
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("events", [3, [3], [gd.Event(position), None], "zero"])
+def test_events_that_are_no_functions_are_refused(events: object):
+    with pytest.raises(TypeError, match=r"`events` must be .* but holds .* Write for example"):
+        gd.solve(lambda t, y: -y, torch.ones(1), [0.0, 1.0], events=events)
+
+
 @pytest.mark.parametrize(("direction", "zeros"), [(1, [1.5, 3.5]), (-1, [0.5, 2.5])])
 def test_direction_selects_rising_or_falling_zeros(direction: int, zeros: list[float]):
     problem = oscillator()

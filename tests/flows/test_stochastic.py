@@ -97,6 +97,28 @@ def test_redrawn_masks_come_back_under_checkpoint(redraw: str, options: dict[str
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("redraw", "solver"),
+    [
+        ("per_step", "bosh3"),
+        ("per_step", "dopri5"),
+        ("per_step", "tsit5"),
+        ("per_step", "dopri8"),
+        ("per_eval", "bosh3"),
+    ],
+)
+def test_redrawn_masks_come_back_for_samples_that_reject_a_step(redraw: str, solver: str):
+    """While others move on, such a sample tries again from the derivative it had."""
+    field = NoisyField(redraw=redraw, force=True)
+    h = torch.randn(3, 6, 3, requires_grad=True)
+    options = {"solver": solver, "rtol": 1e-2, "atol": 1e-2}
+    with gd.record_stats() as stats:
+        expected = gradients_of(field, h, **options)
+        found = gradients_of(field, h, gradient="checkpoint", **options)
+    assert (stats[0].rejected > 0).any(), "The test misses its point."
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_within_a_solve_the_mask_is_fixed_and_between_solves_it_is_not():
     field, h = NoisyField(), torch.randn(6, 3)
     flow = gd.Flow(field, solver="rk4", num_steps=4)

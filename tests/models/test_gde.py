@@ -62,6 +62,22 @@ def test_solve_gives_the_path_of_the_embedding():
     torch.testing.assert_close(model.solve(x, graph).states[-1], solution.states[-1])
 
 
+def test_solve_reaches_from_a_learnable_or_own_start_to_such_an_end():
+    _, flow, _ = parts()
+    graph, h = random_graph().normalize("sym"), torch.randn(2, 6, 4)
+    depth = nn.Parameter(torch.tensor(1.5))
+    learnable = M.GDE(flow=flow, t1=depth).eval()
+    end = learnable.solve(h, graph).states[-1]
+    torch.testing.assert_close(end, learnable(h, graph))
+    (found,) = torch.autograd.grad(end.sum(), depth, retain_graph=True)
+    (expected,) = torch.autograd.grad(learnable(h, graph).sum(), depth)
+    torch.testing.assert_close(found, expected)
+    starts, depths = torch.tensor([0.5, -1.0]), torch.tensor([1.0, 2.0])
+    for t0 in (0.1, starts, nn.Parameter(torch.tensor(0.2))):
+        own = M.GDE(flow=flow, t0=t0, t1=depths).eval()
+        torch.testing.assert_close(own.solve(h, graph).states[-1], own(h, graph))
+
+
 def test_a_field_that_carries_more_is_packed_and_unpacked():
     field = gd.Augmented(gd.Controlled(gd.GraphConvField([6, 6]), 6), 2)
     flow = gd.Flow(field, solver="rk4", num_steps=2)
