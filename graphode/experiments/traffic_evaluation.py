@@ -100,9 +100,10 @@ def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
             sums.add(forecast, truth, mask)
             when = own.times[own.queries[rows]]
             gap = (when - own.times[own.inputs[rows, -1:]]).round()
-            share = when % data.series.steps_per_day / data.series.steps_per_day
+            # Not a quotient rounded down: a GPU divides by a number through its inverse.
+            part = (when % data.series.steps_per_day) * parts // data.series.steps_per_day
             gaps.add(forecast, truth, gap, mask)
-            day.add(forecast, truth, (share * parts).floor(), mask)
+            day.add(forecast, truth, part, mask)
             if number == 0:
                 shown.append(forecast[0, :, 0])
         measured.append(sums.metrics())

@@ -128,7 +128,7 @@ def churn_errors(forecaster: MemberForecaster, roads: Graph, data: HeldOutData) 
 
 def is_away(times: Tensor, steps_per_day: int) -> Tensor:
     """Whether the leaving sensors are away: every other of 2 · `AWAY_PER_DAY` parts of a day."""
-    return (times * (2 * AWAY_PER_DAY) / steps_per_day).floor() % 2 == 1
+    return times * (2 * AWAY_PER_DAY) // steps_per_day % 2 == 1
 
 
 class Scene:
