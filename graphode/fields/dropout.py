@@ -50,6 +50,9 @@ class DropsAtRandom(Stochastic):
 class Dropout(DropsAtRandom):
     """Drops entries of a state, one mask for all samples unless samples are named.
 
+    Its path in the model is part of the masks' key: `Flow`, `GDE` and our models set it, a module
+    of your own by `graphode.name_masks`.
+
     Args:
         rate: Probability to drop.
         redraw: When a new mask is drawn: per_solve, per_step, per_eval.
