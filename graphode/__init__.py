@@ -113,6 +113,7 @@ from graphode.models import GDE as GDE
 from graphode.models import GMDE as GMDE
 from graphode.models import MLP as MLP
 from graphode.models import AttentionPool as AttentionPool
+from graphode.models import CannotBeSavedError as CannotBeSavedError
 from graphode.models import FlatGRU as FlatGRU
 from graphode.models import GlobalPool as GlobalPool
 from graphode.models import GraphConvEncoder as GraphConvEncoder
@@ -123,6 +124,8 @@ from graphode.models import MLPField as MLPField
 from graphode.models import NeuralODE as NeuralODE
 from graphode.models import PooledReadout as PooledReadout
 from graphode.models import SparseFeatures as SparseFeatures
+from graphode.models import load as load
+from graphode.models import save as save
 
 try:
     __version__ = importlib.metadata.version("graphode")

@@ -30,10 +30,13 @@ class _Recordable(nn.Module):
 
 
 class CapturedFlows:
-    """Recordings of one flow, by shape of the state, graph and times."""
+    """Recordings of one flow, by shape of the state, graph and times; copies of it have none."""
 
     def __init__(self) -> None:
         self.recordings: dict[tuple[Any, ...], tuple[Any, Callable[..., Any]]] = {}
+
+    def __reduce__(self) -> tuple[type["CapturedFlows"], tuple[()]]:
+        return CapturedFlows, ()
 
     def __call__(
         self,

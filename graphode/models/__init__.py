@@ -1,5 +1,6 @@
 """Models: encoder, flow and readout; those the paper names, and their baselines."""
 
+from graphode.models.blueprints import CannotBeSavedError as CannotBeSavedError
 from graphode.models.dense import MLP as MLP
 from graphode.models.encoder import GraphConvEncoder as GraphConvEncoder
 from graphode.models.encoder import LinearEncoder as LinearEncoder
@@ -23,4 +24,6 @@ from graphode.models.recurrent import GCDERNN as GCDERNN
 from graphode.models.recurrent import GCGRU as GCGRU
 from graphode.models.recurrent import GCLSTM as GCLSTM
 from graphode.models.recurrent import GCRNN as GCRNN
+from graphode.models.saving import load as load
+from graphode.models.saving import save as save
 from graphode.models.sparse_features import SparseFeatures as SparseFeatures
