@@ -13,21 +13,16 @@ class Building:
     """A module from a blueprint.
 
     Args:
-        tensors: Those that the blueprint names.
-        trained: Which of them are parameters, and whether they want a gradient.
+        tensors: Those that the blueprint names, parameters as such.
         given: Classes and functions of the caller.
     """
 
     def __init__(
         self,
         tensors: dict[str, Tensor],
-        trained: dict[str, bool],
         given: Iterable[Callable[..., Any]],
     ) -> None:
-        self._tensors = {
-            name: nn.Parameter(tensor, requires_grad=trained[name]) if name in trained else tensor
-            for name, tensor in tensors.items()
-        }
+        self._tensors = tensors
         self._names = own_names()
         for value in given:
             if not isinstance(value, type) and not hasattr(value, "__name__"):

@@ -5,6 +5,7 @@ import inspect
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -76,7 +77,9 @@ class Drawing:
 
     def _value(self, value: Any, path: str) -> Blueprint:
         """Of anything that a module holds."""
-        if value is None or isinstance(value, (bool, str)) or type(value) is int:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": str(value)}
@@ -120,10 +123,13 @@ class Drawing:
                 "is saved as plain values, tensors, modules and dataclasses."
             )
         state = rest[0] if rest else None
-        if any(part is not None for part in rest[1:]):
+        attributes = state if isinstance(state, tuple) else (state,)  # of a dict, and of slots
+        if any(part is not None for part in rest[1:]) or not all(
+            part is None or isinstance(part, dict) for part in attributes
+        ):
             raise CannotBeSavedError(
-                f"{place(path)} is a {kind.__name__}, a container of its own kind. Use a list, "
-                "a tuple or a dict."
+                f"{place(path)} is a {kind.__name__}, which is more than its attributes. Use a "
+                "list, a tuple, a dict, a dataclass or a module."
             )
         return {
             "object": self._name(kind, path),

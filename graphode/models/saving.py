@@ -45,15 +45,13 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
             "An ensemble is many models. Save the members that you need, `ensemble.member(i)`."
         )
     drawn = Drawing(model)
-    trained = {
-        name: tensor.requires_grad
-        for name, tensor in drawn.tensors.items()
-        if isinstance(tensor, nn.Parameter)
-    }
+    parameters = [name for name, t in drawn.tensors.items() if isinstance(t, nn.Parameter)]
+    trained = [name for name, tensor in drawn.tensors.items() if tensor.requires_grad]
     header = {
         "graphode": FORMAT,
         "blueprint": json.dumps(drawn.blueprint, allow_nan=False),
-        "parameters": json.dumps(trained),
+        "parameters": json.dumps(parameters),
+        "trained": json.dumps(trained),
     }
     # Copies: the format has no tensors that share their memory.
     tensors = {
@@ -103,10 +101,14 @@ def load(
             "`graphode.save`."
         )
     try:
-        blueprint, trained = (json.loads(header[name]) for name in ("blueprint", "parameters"))
-        building = Building(tensors, trained, classes)
-        model = building.module(blueprint)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        names = ("blueprint", "parameters", "trained")
+        blueprint, parameters, trained = (json.loads(header[name]) for name in names)
+        for name in tensors:
+            if name in parameters:
+                tensors[name] = nn.Parameter(tensors[name], requires_grad=False)
+            tensors[name].requires_grad_(name in trained)
+        model = Building(tensors, classes).module(blueprint)
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"The blueprint in {os.fspath(path)} is damaged ({type(error).__name__}: {error})."
         ) from error

@@ -1,11 +1,14 @@
 """A saved model is the model that was saved, and a file can do nothing but describe one."""
 
 import copy
+import enum
+import functools
 import json
 import math
 import os
 import sys
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -27,14 +30,19 @@ def again(model: nn.Module, folder, *classes) -> nn.Module:
     return loaded
 
 
+class Kind(enum.StrEnum):
+    SLOW = "slow"
+
+
 class Decay(nn.Module):
     """A field of a user's own."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate, self.scale = rate, nn.Parameter(torch.tensor(2.0))
-        self.shift = torch.tensor([0.5])  # neither a parameter nor a buffer
-        self.limits = {"low": -math.inf, "high": (1, 2.5)}
+        # Neither parameters nor buffers.
+        self.shift, self.learned = torch.tensor([0.5]), torch.tensor(1.0, requires_grad=True)
+        self.limits = {"low": -math.inf, "high": (1, np.float64(2.5)), "kind": Kind.SLOW}
 
     def forward(self, t, h: Tensor, graph) -> Tensor:
         return -self.rate * self.scale * (h - self.shift)
@@ -92,10 +100,13 @@ def test_classes_and_functions_of_ones_own_are_given_again(tmp_path):
     field = Decay(0.3)
     readout = gd.MLP(1, 2, 1, activation=cube)
     model = gd.GDE(flow=gd.Flow(field), readout=readout, t1=nn.Parameter(torch.tensor(2.0)))
-    loaded = again(model, tmp_path, Decay, cube)
+    loaded = again(model, tmp_path, Decay, cube, Kind)
     h, graph = torch.randn(6, 1), random_graph().normalize("sym")
     assert torch.equal(loaded(h, graph), model(h, graph))
     assert (loaded.flow.field.limits, loaded.flow.field.rate) == (field.limits, 0.3)
+    assert loaded.flow.field.limits["kind"] is Kind.SLOW
+    assert loaded.flow.field.learned.requires_grad
+    assert not loaded.flow.field.shift.requires_grad
     with pytest.raises(ValueError, match=r"needs \'Decay\', .* of your own.*classes=\[Decay\]"):
         gd.load(tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="two of the name 'Decay'"):
@@ -165,6 +176,7 @@ def with_hook() -> nn.Module:
     [
         (lambda: gd.Flow(lambda t, h, graph: -h), "`field` of the model is <function.*named"),
         (lambda: gd.GraphConvMap([1, 1], closing_over(2.0)), "closes over values.*as a module"),
+        (lambda: gd.Flow(functools.partial(Decay(1.0).forward)), "a partial, which is more"),
         (with_hook, "has hooks.*Remove them"),
         (pyg_field, "PyG's GCNConv.*state_dict"),
         (lambda: gd.Ensemble(lambda seed: nn.Linear(1, 1), [0, 1]), r"ensemble\.member"),
