@@ -1,9 +1,9 @@
 """Modules as text and tensors: what `save` writes, and what `load` builds from it.
 
 A blueprint is what a module holds, part by part, in JSON: classes and functions by name, plain
-values as they are, tensors by the names under which they are stored. Building one calls no
-constructor and runs no code of the file: a class or function is looked up among this library's,
-torch's layers and those that the caller gives, and nothing is ever imported by a name.
+values as they are, tensors by the names under which they are stored. Modules are made without
+their constructors, and no code stands in a file: a class or function is looked up among this
+library's, torch's layers and those that the caller gives, and nothing is ever imported by a name.
 """
 
 import sys

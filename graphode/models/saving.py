@@ -6,7 +6,6 @@ The file is a safetensors file: tensors, and in its header the blueprint of the 
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from graphode.models.blueprint_reader import BlueprintReader
+from graphode.models.blueprint_writer import BlueprintWriter
 from graphode.models.blueprints import CannotBeSavedError
-from graphode.models.building import Building
-from graphode.models.drawing import Drawing
 
 FORMAT = "1"
 
@@ -39,12 +38,15 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     from safetensors.torch import save_file
 
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a module, but is a {type(model).__name__}.")
+        raise TypeError(
+            f"`model` must be a module, but is a {type(model).__name__}. Tensors alone are saved "
+            "by `safetensors.torch.save_file`."
+        )
     if type(model).__name__ == "Ensemble":
         raise CannotBeSavedError(
             "An ensemble is many models. Save the members that you need, `ensemble.member(i)`."
         )
-    drawn = Drawing(model)
+    drawn = BlueprintWriter(model)
     parameters = [name for name, t in drawn.tensors.items() if isinstance(t, nn.Parameter)]
     trained = [name for name, tensor in drawn.tensors.items() if tensor.requires_grad]
     header = {
@@ -59,19 +61,19 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         for name, tensor in drawn.tensors.items()
     }
     target = Path(path)
-    handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {target.parent} to save a model in. Make it.")
+    beside = target.with_name(f".{target.name}.part")
     try:
         save_file(tensors, beside, metadata=header)
         os.replace(beside, target)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def load(
     path: str | os.PathLike[str],
-    classes: Iterable[Callable[..., Any]] = (),
+    classes: Iterable[Callable[..., Any]] | Callable[..., Any] = (),
     device: str | torch.device = "cpu",
 ) -> nn.Module:
     """The model in a file that `save` has written.
@@ -83,6 +85,12 @@ def load(
     """
     from safetensors import SafetensorError, safe_open
 
+    given = [classes] if callable(classes) else list(classes)
+    if unnamed := [value for value in given if not hasattr(value, "__name__")]:
+        raise TypeError(
+            f"`classes` must hold classes and named functions, but holds {unnamed[0]!r}. Give what "
+            "the model is made of, not the model."
+        )
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)} to load a model from.")
     try:
@@ -107,7 +115,7 @@ def load(
             if name in parameters:
                 tensors[name] = nn.Parameter(tensors[name], requires_grad=False)
             tensors[name].requires_grad_(name in trained)
-        model = Building(tensors, classes).module(blueprint)
+        model = BlueprintReader(tensors, given).module(blueprint)
     except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"The blueprint in {os.fspath(path)} is damaged ({type(error).__name__}: {error})."

@@ -120,6 +120,16 @@ def test_recordings_of_a_flow_are_not_copied_or_saved(tmp_path):
         assert other.captured.recordings == {}
 
 
+def test_one_class_need_not_be_listed_and_a_module_is_no_class(tmp_path):
+    path = tmp_path / "model.safetensors"
+    gd.save(gd.Flow(Decay(1.0)), path)
+    assert gd.load(path, [Decay, Kind]).field.rate == 1.0
+    with pytest.raises(ValueError, match="needs 'Kind'"):
+        gd.load(path, Decay)
+    with pytest.raises(TypeError, match="not the model"):
+        gd.load(path, [Decay(1.0)])
+
+
 def test_what_is_shared_stays_shared(tmp_path):
     layer = nn.Linear(2, 2)
     model = nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(2, 2))
@@ -188,6 +198,9 @@ def test_what_no_file_can_hold_is_refused_with_what_to_do(tmp_path, build, messa
     assert os.listdir(tmp_path) == []
 
 
+MADE_BY_CALL = {"object": "torch.nn.Linear", "called": True, "arguments": [2, 2], "state": None}
+
+
 def rewritten(path, change) -> None:
     """The file with another blueprint."""
     with safe_open(path, framework="pt") as file:
@@ -206,6 +219,7 @@ def rewritten(path, change) -> None:
         (lambda b: b["attributes"].update(x={"named": "eval"}), "needs 'eval'"),
         (lambda b: b["attributes"].update(x={"dtype": "load"}), "'load' is a dtype"),
         (lambda b: b.update(module="activation.relu"), "is a module; it is not"),
+        (lambda b: b["attributes"].update(x=MADE_BY_CALL), "plain objects; it is not"),
         (lambda b: b["parameters"].update(weight="elsewhere"), "blueprint in .* is damaged"),
         (lambda b: b.pop("parts"), "blueprint in .* is damaged"),
     ],
@@ -219,10 +233,14 @@ def test_a_tampered_file_is_refused_and_imports_nothing(tmp_path, change, messag
     assert "antigravity" not in sys.modules
 
 
-def test_other_and_damaged_files_are_told_apart(tmp_path):
+def test_other_and_damaged_files_are_told_apart(tmp_path, without_type_checks):
     path = tmp_path / "model.safetensors"
     with pytest.raises(FileNotFoundError, match="There is no file"):
         gd.load(path)
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
+        gd.save(nn.Linear(2, 2), tmp_path / "missing" / "model.safetensors")
+    with pytest.raises(TypeError, match="must be a module, but is a dict"):
+        gd.save({"x": torch.ones(2)}, path)
     save_file({"x": torch.ones(2)}, path)
     with pytest.raises(ValueError, match="holds tensors, but no model"):
         gd.load(path)

@@ -1,4 +1,4 @@
-"""`Drawing`: from a module to its blueprint."""
+"""`BlueprintWriter`: from a module to its blueprint."""
 
 import copyreg
 import inspect
@@ -18,11 +18,11 @@ _APART = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buff
 _FLAT = frozenset({"_flat_weights", "_flat_weight_refs"})
 
 
-class Drawing:
+class BlueprintWriter:
     """The blueprint of a module, and the tensors that it names.
 
     Args:
-        module: What is drawn.
+        module: What is written.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -113,7 +113,7 @@ class Drawing:
         kind = type(value)
         try:
             maker, arguments, *rest = value.__reduce_ex__(4)
-        except Exception:
+        except Exception:  # of whatever kind: it says how it is copied, or it cannot be written
             maker, arguments, rest = None, (), []
         if maker is copyreg.__newobj__:  # pyright: ignore[reportAttributeAccessIssue]
             arguments = arguments[1:]
@@ -134,8 +134,8 @@ class Drawing:
         return {
             "object": self._name(kind, path),
             "called": maker is kind,
-            "arguments": [self._value(a, f"{path}.{k}") for k, a in enumerate(arguments)],
-            "state": self._value(state, path),
+            "arguments": self._value(list(arguments), f"{path}.arguments"),
+            "state": self._value(state, f"{path}.state"),
         }
 
     def _tensor(self, tensor: Tensor, path: str) -> str:

@@ -1,4 +1,4 @@
-"""`Building`: from a blueprint to a module."""
+"""`BlueprintReader`: from a blueprint to a module."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from graphode.models.blueprints import Blueprint, is_layer, joined, own_names
 
 
-class Building:
+class BlueprintReader:
     """A module from a blueprint.
 
     Args:
@@ -17,18 +17,10 @@ class Building:
         given: Classes and functions of the caller.
     """
 
-    def __init__(
-        self,
-        tensors: dict[str, Tensor],
-        given: Iterable[Callable[..., Any]],
-    ) -> None:
+    def __init__(self, tensors: dict[str, Tensor], given: Iterable[Callable[..., Any]]) -> None:
         self._tensors = tensors
         self._names = own_names()
         for value in given:
-            if not isinstance(value, type) and not hasattr(value, "__name__"):
-                raise TypeError(
-                    f"`classes` must hold classes and named functions, but holds {value!r}."
-                )
             if self._names.setdefault(value.__name__, value) is not value:
                 raise ValueError(
                     f"`classes` holds two of the name {value.__name__!r}, and a file knows them by "
@@ -92,11 +84,14 @@ class Building:
 
     def _object(self, blueprint: Blueprint, path: str) -> Any:
         kind = self._found(blueprint["object"])
-        if not isinstance(kind, type):
-            raise ValueError(f"The file says that {blueprint['object']!r} is a class; it is not.")
-        arguments = [self._value(a, f"{path}.{k}") for k, a in enumerate(blueprint["arguments"])]
+        if not isinstance(kind, type) or is_layer(kind):
+            raise ValueError(
+                f"The file says that {blueprint['object']!r} is a class of plain objects; it is "
+                "not."
+            )
+        arguments = self._value(blueprint["arguments"], f"{path}.arguments")
         made = kind(*arguments) if blueprint["called"] else kind.__new__(kind, *arguments)
-        state = self._value(blueprint["state"], path)
+        state = self._value(blueprint["state"], f"{path}.state")
         for part in state if isinstance(state, tuple) else (state,):  # of slots, and of a dict
             for name, value in (part or {}).items():
                 object.__setattr__(made, name, value)
