@@ -51,8 +51,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "time_unit": (12.0, 3.0),
     "num_steps": (1, 2),
     "targets": (1, 2, 3),
+    "later": (0.5, 0.2),
+    "dropout": (0.0, 0.1, 0.2),
 }
-ONLY_WITH_A_FLOW = ("time_unit", "num_steps", "targets")
+ONLY_WITH_A_FLOW = ("time_unit", "num_steps", "targets", "later")
 ONLY_WITH_A_GRAPH = ("separate", "percentile")
 
 

@@ -60,8 +60,10 @@ class TrafficForecast:
         graph: Edges under a percentile of the distances, or with STGCN's Gaussian weights.
         percentile: Of the distances along the roads.
         targets: How many of the samples after a window training asks for. Only a flow can be
-            asked for more than the next one; the later ones count half. Of all protocols but
-            stgcn, which asks for its own horizons whatever is given here.
+            asked for more than the next one. Of all protocols but stgcn, which asks for its own
+            horizons whatever is given here.
+        later: What an error at such a later sample counts, where one at the next counts 1.
+        dropout: Share of what gates and field see that is dropped in training.
         lr: Adam's learning rate.
         weight_decay: L2 penalty.
         schedule: constant, cosine, or restarts: cosine annealing with warm restarts.
@@ -113,6 +115,8 @@ class TrafficForecast:
     percentile: float
 
     targets: int = 1
+    later: float = 0.2
+    dropout: float = 0.0
     lr: float
     weight_decay: float = 0.0
     schedule: Schedule
@@ -191,6 +195,13 @@ class TrafficForecast:
             )
         if not self.weight_decay >= 0:
             raise ValueError(f"`weight_decay` must be 0 or more, but is {self.weight_decay}.")
+        if not self.later >= 0:
+            raise ValueError(f"`later` must be 0 or more, but is {self.later}: it is a weight.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(
+                f"`dropout` must be a share from 0 to below 1, but is {self.dropout}. 0.1 drops a "
+                "tenth."
+            )
         if not self.time_unit > 0:
             raise ValueError(f"`time_unit` must be positive, but is {self.time_unit}.")
         if not 0 <= self.churn < 1:

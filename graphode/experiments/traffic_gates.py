@@ -10,14 +10,17 @@ Sequence Modeling with Graph Convolutional Recurrent Networks", and Li et al. (2
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graphode.fields import Dropout
 from graphode.fields.activation import find_activation
 from graphode.fields.fused_convolution import mix, spread
+from graphode.fields.graphless import with_graph
 from graphode.graphs import Graph
 
 
@@ -55,26 +58,48 @@ class OwnAndNeighbours(nn.Module):
 
 
 class OwnAndNeighboursField(nn.Module):
-    """dh/dt = C² ∘ tanh ∘ C¹ (h), C as above.
+    """dh/dt = C² ∘ tanh ∘ C¹ (h), C as above, of what dropout leaves.
 
     Args:
         widths: Channels before, between and after the layers.
+        dropout: Share of each layer's input that is dropped in training.
 
     Shapes:
         - **h:** `[..., nodes, channels]`; the velocity has the same shape.
     """
 
-    def __init__(self, widths: Sequence[int]) -> None:
+    def __init__(self, widths: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
         pairs = itertools.pairwise(widths)
         self.layers = nn.ModuleList(OwnAndNeighbours(before, after) for before, after in pairs)
+        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in self.layers)
 
     def forward(
         self, t: float | Tensor, h: Float[Tensor, "*batch nodes channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The velocity of `h`."""
         del t  # autonomous
-        *first, last = self.layers
-        for layer in first:
-            h = layer(h, graph, "tanh")
-        return last(h, graph)
+        last = len(self.layers) - 1
+        for index, (layer, dropout) in enumerate(zip(self.layers, self.dropouts, strict=True)):
+            h = layer(dropout(h), graph, None if index == last else "tanh")
+        return h
+
+
+class Dropping(nn.Module):
+    """gate(dropout(h), graph): in training a gate sees a part of [x, h] only.
+
+    The mask is the same at every jump of a window, as in Gal, Ghahramani (2016), "A theoretically
+    grounded application of dropout in recurrent neural networks".
+
+    Args:
+        gate: Called as gate(h, graph), or as gate(h).
+        rate: The share that is dropped.
+    """
+
+    def __init__(self, gate: Callable[..., Any], rate: float) -> None:
+        super().__init__()
+        self.dropout, self.gate = Dropout(rate), with_graph(gate, "gate")
+
+    def forward(self, h: Tensor, graph: Any) -> Tensor:
+        """What the gate says of the rest."""
+        return self.gate(self.dropout(h), graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,16 @@ from torch import Tensor, nn
 
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_anchor import Anchored, ChangeReadout
-from graphode.experiments.traffic_gates import OwnAndNeighbours, OwnAndNeighboursField
+from graphode.experiments.traffic_gates import (
+    Dropping,
+    OwnAndNeighbours,
+    OwnAndNeighboursField,
+)
 from graphode.experiments.traffic_presets import FLOWS
 from graphode.fields import GraphConvField
 from graphode.flows import Flow
 from graphode.hybrid import HybridSystem
+from graphode.hybrid.gates import GateConvolution, GateFactory
 from graphode.models import GCDEGRU, GCDELSTM, GCDERNN, GCGRU, GCLSTM, GCRNN, FlatGRU
 from graphode.models.dense import DenseMap
 
@@ -46,27 +52,44 @@ def _built(config: TrafficForecast, sensors: int, outputs: int) -> nn.Module:
         "num_steps": config.num_steps,
         "gradient": config.gradient,
     }
-    gates: dict[str, Any] = {"gate": OwnAndNeighbours} if config.separate else {}
+    gate = functools.partial(_gate, config)
     if config.model in FLOWING:
-        return _flowing(config, gates, flow)
+        return _flowing(config, gate, flow)
     if config.model == "gru":
-        flat = FlatGRU(sensors, channels=config.hidden, out_channels=outputs)
+        flat = FlatGRU(sensors, channels=config.hidden, out_channels=outputs, gate=gate)
         return DirectForecast(flat, outputs, config.residual)
     held = HELD[config.model]
     if outputs == 1:
-        return held(CHANNELS, config.hidden, residual=config.residual, **gates)
-    inner = held(CHANNELS, config.hidden, outputs, **gates)
+        return held(CHANNELS, config.hidden, residual=config.residual, gate=gate)
+    inner = held(CHANNELS, config.hidden, outputs, gate=gate)
     return DirectForecast(inner, outputs, config.residual)
 
 
-def _flowing(config: TrafficForecast, gates: dict[str, Any], flow: dict[str, Any]) -> nn.Module:
+def _gate(config: TrafficForecast, in_channels: int, out_channels: int) -> nn.Module:
+    """The operator of a cell's gates, side by side in channels."""
+    if config.model == "gru":
+        gate: nn.Module = nn.Linear(in_channels, out_channels)
+    elif config.separate:
+        gate = OwnAndNeighbours(in_channels, out_channels)
+    else:
+        count = out_channels // config.hidden
+        gate = GateConvolution(in_channels, out_channels, bias=False, gates=count)
+    return Dropping(gate, config.dropout) if config.dropout else gate
+
+
+def _flowing(config: TrafficForecast, gate: GateFactory, flow: dict[str, Any]) -> nn.Module:
     """The paper's model as it is, or with what the tuned settings put in its parts' places."""
     kind = FLOWING[config.model]
     if not config.separate and not config.residual:
-        return kind(CHANNELS, config.hidden, **flow)
-    cell = kind.cell_class(CHANNELS, config.hidden, **gates)
+        cell = {"gate": gate}
+        return kind(CHANNELS, config.hidden, field_dropout=config.dropout, cell=cell, **flow)
+    cell = kind.cell_class(CHANNELS, config.hidden, gate=gate)
     widths = [cell.parts.flow_channels] * 3
-    field = OwnAndNeighboursField(widths) if config.separate else GraphConvField(widths, "tanh")
+    field = (
+        OwnAndNeighboursField(widths, config.dropout)
+        if config.separate
+        else GraphConvField(widths, "tanh", dropout=config.dropout)
+    )
     head = DenseMap([config.hidden, config.hidden, 1], "relu")
     return HybridSystem(
         flow=Flow(field, **flow),

@@ -17,8 +17,6 @@ from graphode.graphs import Graph
 
 # Numbers in the states of an evaluation's batch: as many as a cache, or a GPU, is happy with.
 STATE_SIZE = {"cpu": 2**21, "cuda": 2**26}
-# What an error at a later sample counts, where one at the next counts 1.
-LATER = 0.5
 
 
 class TrafficObjective:
@@ -43,7 +41,7 @@ class TrafficObjective:
         self.data, self.graph = data, graph
         self.hidden, self.time_unit = config.hidden, config.time_unit
         # STGCN's horizons count alike; after a window's next sample comes what else it asks for.
-        self.later = 1.0 if config.protocol == "stgcn" else LATER
+        self.later = 1.0 if config.protocol == "stgcn" else config.later
         device = data.train[0].inputs.device
         size = min(config.batch_size, windows)
         self.num_batches = max(1, windows // size)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from graphode.flows import name_masks
 from graphode.hybrid import GraphGRUCell, HybridSystem
+from graphode.hybrid.gates import GateFactory
 from graphode.models.dense import DenseMap
 
 
@@ -28,6 +29,7 @@ class FlatGRU(nn.Module):
         shared: How many of the last input channels are the same at all nodes (features of time),
             and are taken once.
         head_channels: Between the two layers of the head; the state's width by default.
+        gate: `gate(in_channels, out_channels)` makes another operator than a linear layer.
 
     Shapes:
         - **x:** `[*batch, steps, nodes, in_channels]`
@@ -45,6 +47,7 @@ class FlatGRU(nn.Module):
         *,
         shared: int = 2,
         head_channels: int | None = None,
+        gate: GateFactory = nn.Linear,
     ) -> None:
         super().__init__()
         if not 0 <= shared < in_channels:
@@ -57,7 +60,7 @@ class FlatGRU(nn.Module):
         between = channels if head_channels is None else head_channels
         self.system = HybridSystem(
             flow=None,
-            jump=GraphGRUCell(nodes * (in_channels - shared) + shared, channels, gate=nn.Linear),
+            jump=GraphGRUCell(nodes * (in_channels - shared) + shared, channels, gate=gate),
             readout=DenseMap([channels, between, nodes * out_channels], "relu"),
         )
         name_masks(self)

@@ -103,7 +103,29 @@ def test_members_of_an_ensemble_are_mapped_and_are_lone_models(model, preset, qu
     samples = [window() for _ in range(2)]
     x, times = (torch.stack(parts) for parts in zip(*samples, strict=True))
     asked = times[..., -1:] + torch.arange(1.0, queries + 1)
-    y = ensemble(x, times, graph, asked, per_member=True)
+    with gd.stochastic(torch.tensor([0, 1]), 5):
+        y = ensemble(x, times, graph, asked, per_member=True)
     for k in range(2):
-        lone = ensemble.member(k)(x[k], times[k], graph, asked[k])
+        with gd.stochastic(k, 5):
+            lone = ensemble.member(k)(x[k], times[k], graph, asked[k])
         torch.testing.assert_close(y[k], lone)
+
+
+@pytest.mark.parametrize("separate", [True, False])
+@pytest.mark.parametrize("model", ["gru", "gcgru", "gcrnn", "gcde_gru", "gcde_lstm"])
+def test_dropout_is_of_training_and_of_the_key(model, separate):
+    config = TrafficForecast.of(model, hidden=4, dropout=0.5, separate=separate)
+    made = builder(config, 6, 1)(0)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    graph, (x, times) = graph_of(), window()
+    asked = times[:, -1:] + 1
+
+    def forecast(step):
+        with gd.stochastic(3, step):
+            return made(x, times, graph, asked)
+
+    assert torch.equal(forecast(0), forecast(0))
+    assert not torch.equal(forecast(0), forecast(1))
+    made.eval()
+    assert torch.equal(forecast(0), forecast(1))
