@@ -29,31 +29,58 @@ def _is_per_sample(scale: Tensor, y: Tensor) -> bool:
     )
 
 
-def combined(y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor | None) -> Tensor:
-    """The sum, with gradients to `y` and the terms; `scale` has one value per sample."""
-    return _Combination.apply(y, weights, scale, *terms)  # pyright: ignore[reportReturnType]
+def combined(
+    y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor | None
+) -> tuple[Tensor, ...]:
+    """The sum, then `y` and the terms themselves, handed on to the sum that needs them next.
+
+        z, y⁺, k⁺ = y + s Σ_j w_j k_j, y, k        ∂y = ∂y⁺ + ∂z,  ∂k_j = ∂k_j⁺ + s w_j ∂z
+
+    Sums that take what the one before hands on form a chain, along which the gradients of what
+    they share are added up in the pass that writes them. `scale` has one value per sample.
+    """
+    from graphode.flows.combination_kernel import combine
+
+    flat = None if scale is None else scale.to(y.dtype).reshape(-1).contiguous()
+    if not torch.is_grad_enabled():
+        return combine(y, weights, terms, flat), y, *terms
+    return _Combination.apply(y, weights, scale, flat, *terms)  # pyright: ignore[reportReturnType]
 
 
 class _Combination(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, y: Tensor, weights: list[float], scale: Tensor | None, *terms: Tensor):
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        weights: list[float],
+        scale: Tensor | None,
+        flat: Tensor | None,
+        *terms: Tensor,
+    ):
         from graphode.flows.combination_kernel import combine
 
         ctx.weights = weights
-        flat = None if scale is None else scale.to(y.dtype).reshape(-1).contiguous()
         ctx.save_for_backward(scale, flat)
-        return combine(y, weights, list(terms), flat)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[x for x in (y, *terms) if not x.requires_grad])
+        return combine(y, weights, list(terms), flat), y, *terms
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor):
-        from graphode.flows.combination_kernel import scaled
+    def backward(ctx: Any, *grad_outputs: Tensor | None):
+        from graphode.flows.combination_kernel import gradients
 
         scale, flat = ctx.saved_tensors
-        (grad,) = grad_outputs
-        if torch.is_grad_enabled():
+        grad, *passed = grad_outputs
+        if grad is None:
+            found = passed
+        elif torch.is_grad_enabled():
             moved = grad if scale is None else grad * scale
-            return grad, None, None, *[weight * moved for weight in ctx.weights]
-        return grad, None, None, *scaled(grad.contiguous(), ctx.weights, flat)
+            own = [grad, *[weight * moved for weight in ctx.weights]]
+            found = [g if p is None else g + p for g, p in zip(own, passed, strict=True)]
+        else:
+            passed = [None if p is None else p.contiguous() for p in passed]
+            found = gradients(grad.contiguous(), ctx.weights, flat, passed)
+        return found[0], None, None, None, *found[1:]
 
 
 def error_ratio(

@@ -1,4 +1,7 @@
-"""y + Σ_j c_j k_j in one pass over memory, on a GPU. Imported only where Triton is."""
+"""y + Σ_j c_j k_j and its gradients in one pass over memory each, on a GPU.
+
+Imported only where Triton is.
+"""
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
@@ -39,30 +42,34 @@ def _combine(
 
 
 @triton.jit
-def _scaled(
-    g, o0, o1, o2, o3, o4, o5, o6, c0, c1, c2, c3, c4, c5, c6, scale, per_sample,
-    COUNT: tl.constexpr, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr,
+def _write(out, passed, weight, value, at, inside):
+    if out is not None:
+        total = weight * value
+        if passed is not None:
+            total += tl.load(passed + at, mask=inside)
+        tl.store(out + at, total, mask=inside)
+
+
+@triton.jit
+def _gradients(
+    g, y, o0, o1, o2, o3, o4, o5, o6, passed_y, p0, p1, p2, p3, p4, p5, p6,
+    c0, c1, c2, c3, c4, c5, c6, scale, per_sample, HAS_SCALE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     sample = tl.program_id(1)
     entry = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < per_sample
     at = sample.to(tl.int64) * per_sample + entry
     value = tl.load(g + at, mask=inside)
+    _write(y, passed_y, 1.0, value, at, inside)
     if HAS_SCALE:
         value *= tl.load(scale + sample)
-    tl.store(o0 + at, c0 * value, mask=inside)
-    if COUNT > 1:
-        tl.store(o1 + at, c1 * value, mask=inside)
-    if COUNT > 2:
-        tl.store(o2 + at, c2 * value, mask=inside)
-    if COUNT > 3:
-        tl.store(o3 + at, c3 * value, mask=inside)
-    if COUNT > 4:
-        tl.store(o4 + at, c4 * value, mask=inside)
-    if COUNT > 5:
-        tl.store(o5 + at, c5 * value, mask=inside)
-    if COUNT > 6:
-        tl.store(o6 + at, c6 * value, mask=inside)
+    _write(o0, p0, c0, value, at, inside)
+    _write(o1, p1, c1, value, at, inside)
+    _write(o2, p2, c2, value, at, inside)
+    _write(o3, p3, c3, value, at, inside)
+    _write(o4, p4, c4, value, at, inside)
+    _write(o5, p5, c5, value, at, inside)
+    _write(o6, p6, c6, value, at, inside)
 
 
 @triton.jit
@@ -129,15 +136,18 @@ def combine(y: Tensor, weights: list[float], terms: list[Tensor], scale: Tensor 
     return out
 
 
-def scaled(g: Tensor, weights: list[float], scale: Tensor | None) -> list[Tensor]:
-    """s w_j g for every j, reading g once."""
+def gradients(
+    g: Tensor, weights: list[float], scale: Tensor | None, passed: list[Tensor | None]
+) -> list[Tensor]:
+    """g + p_y, then s w_j g + p_j for every j, reading g once; what was `passed` may be missing."""
+    to_y = None if passed[0] is None else torch.empty_like(g)
     outs = [torch.empty_like(g) for _ in weights]
     grid, per_sample = _grid(g, scale)
-    _scaled[grid](
-        g, *_padded(outs), *_padded(weights), scale, per_sample,
-        COUNT=len(outs), HAS_SCALE=scale is not None, BLOCK=BLOCK,
+    _gradients[grid](
+        g, to_y, *_padded(outs), passed[0], *_padded(passed[1:]), *_padded(weights), scale,
+        per_sample, HAS_SCALE=scale is not None, BLOCK=BLOCK,
     )  # fmt: skip
-    return outs
+    return [g if to_y is None else to_y, *outs]
 
 
 def _grid(y: Tensor, scale: Tensor | None) -> tuple[tuple[int, int], int]:
@@ -147,4 +157,4 @@ def _grid(y: Tensor, scale: Tensor | None) -> tuple[tuple[int, int], int]:
 
 
 def _padded(values: list) -> list:
-    return [*values, *[values[0]] * (MOST - len(values))]
+    return [*values, *[None] * (MOST - len(values))]

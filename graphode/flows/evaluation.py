@@ -82,15 +82,28 @@ def advance(
     y: Tensor, dt: Time, weights: tuple[float, ...], stages: tuple[Tensor, ...], layout: Layout
 ) -> Tensor:
     """y + dt Σ_j w_j k_j."""
+    return advance_in_chain(y, dt, weights, stages, layout)[0]
+
+
+def advance_in_chain(
+    y: Tensor, dt: Time, weights: tuple[float, ...], stages: tuple[Tensor, ...], layout: Layout
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """y + dt Σ_j w_j k_j, and `y` and `stages` for the next sum of the step.
+
+    They are the same tensors, but a GPU adds up their gradients in fewer passes (`combined`).
+    """
     scale = layout.scale(dt)
     if y.is_cuda:
-        used = [(w, k) for w, k in zip(weights, stages, strict=False) if w != 0]
+        used = [j for j, w in enumerate(weights[: len(stages)]) if w != 0]
+        terms = [stages[j] for j in used]
         by_sample = scale if isinstance(scale, Tensor) else None
-        if may_combine(y, [k for _, k in used], by_sample):
+        if may_combine(y, terms, by_sample):
             factor = 1.0 if isinstance(scale, Tensor) else scale
-            return combined(y, [w * factor for w, _ in used], [k for _, k in used], by_sample)
+            total, y, *terms = combined(y, [weights[j] * factor for j in used], terms, by_sample)
+            handed_on = dict(zip(used, terms, strict=True))
+            return total, y, tuple(handed_on.get(j, k) for j, k in enumerate(stages))
     if isinstance(scale, Tensor):
-        return torch.addcmul(y, weighted_sum(weights, stages, 1.0), scale)
+        return torch.addcmul(y, weighted_sum(weights, stages, 1.0), scale), y, stages
     total: Tensor | None = None
     for weight, stage in zip(weights, stages, strict=False):
         if weight == 0:
@@ -99,4 +112,4 @@ def advance(
             total = torch.add(y, stage, alpha=weight * scale)
         else:
             total.add_(stage, alpha=weight * scale)
-    return y if total is None else total
+    return y if total is None else total, y, stages

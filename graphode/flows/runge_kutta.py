@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.combination import error_ratio, may_combine
-from graphode.flows.evaluation import Evaluation, advance, weighted_sum
+from graphode.flows.evaluation import Evaluation, advance, advance_in_chain, weighted_sum
 from graphode.flows.layout import SegmentedLayout, Time
 from graphode.flows.method import Carry, Method, Step, blend, hermite
 from graphode.flows.tableaus import Row, Tableau
@@ -25,16 +25,17 @@ class RungeKutta(Method):
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Evaluate the stages and advance."""
         tableau, layout = self.tableau, f.layout
-        stages: list[Tensor] = [carry[0] if carry else f(t, y)]
-        state = y
+        stages = (carry[0] if carry else f(t, y),)
+        # The step keeps the `y` it was given, so that no gradient comes by here if it is refused.
+        start, state = y, y
         for c, a in zip(tableau.c[1:], tableau.a[1:], strict=True):
-            state = advance(y, dt, a, tuple(stages), layout)
-            stages.append(f(t + c * dt, state))
+            state, start, stages = advance_in_chain(start, dt, a, stages, layout)
+            stages = (*stages, f(t + c * dt, state))
         if tableau.first_same_as_last:
             # The last stage was evaluated at the new state.
-            return Step(t, dt, y, state, tuple(stages), (stages[-1],), end=stages[-1])
-        y1 = advance(y, dt, tableau.b, tuple(stages), layout)
-        return Step(t, dt, y, y1, tuple(stages))
+            return Step(t, dt, y, state, stages, stages[-1:], end=stages[-1])
+        y1, _, stages = advance_in_chain(start, dt, tableau.b, stages, layout)
+        return Step(t, dt, y, y1, stages)
 
     def error_ratio(self, f: Evaluation, step: Step, rtol: float, atol: float) -> Tensor:
         """The estimated error over the tolerated one, root mean square per sample.
