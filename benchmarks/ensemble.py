@@ -41,7 +41,8 @@ PARTS = ("rk4", "dopri5", "growth", "kernels")
 HIDDEN, INPUT_DROPOUT, FIELD_DROPOUT = 64, 0.6, 0.9
 LR, WEIGHT_DECAY = 1e-3, 5e-4
 MEMBERS = 100
-TRAINING = Training(epochs=2000, lr=LR, weight_decay=WEIGHT_DECAY)
+# Every epoch can be selected, and so is evaluated.
+TRAINING = Training(epochs=2000, lr=LR, weight_decay=WEIGHT_DECAY, select_from=0)
 
 
 class RivalField(nn.Module):

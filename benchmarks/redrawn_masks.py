@@ -70,10 +70,10 @@ def counts(model: nn.Module, x: Any, graph: gd.Graph, seed: int) -> dict[str, in
 
 
 def along(folder: Path) -> list[dict[str, float]]:
-    """Evaluations and accuracies along a run."""
+    """Evaluations along a run, and accuracies where it was evaluated."""
     names = ("epoch", "members", "evaluations", "test_accuracy", "test_accuracy_std")
     rows = [row for row in read_metrics(folder) if row["epoch"] % EVERY == EVERY - 1]
-    return [{name: row[name] for name in names} for row in rows]
+    return [{name: row[name] for name in names if name in row} for row in rows]
 
 
 def selections(folders: list[Path]) -> dict[str, Any]:

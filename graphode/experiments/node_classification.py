@@ -52,7 +52,8 @@ class NodeClassification:
         field_decay: L2 penalty on the field's parameters; None for the same as on the others.
         decay: Penalise all parameters, or those of the first layer.
         epochs: How many.
-        select_from: First epoch that can be selected; the last is epochs − 1.
+        select_from: First epoch that can be selected; the last is epochs − 1. Earlier ones are
+            evaluated once in `log_every`.
         patience: Epochs without improvement after which a member stops; None for never.
         solver: Any of the library's.
         rtol: Relative tolerance of adaptive solvers.

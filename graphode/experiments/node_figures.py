@@ -50,10 +50,13 @@ def picture(path: Path, panels: int = 1, width: float = 4.2, height: float = 3.0
 
 
 def curve(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Epochs, mean and standard deviation of a metric over all members, whatever their chunks."""
+    """Epochs, mean and standard deviation of a metric over all members, whatever their chunks.
+
+    Of the epochs that have a value: not all are evaluated.
+    """
     sums: dict[int, np.ndarray] = {}
     for row in read_metrics(folder):
-        if row[name] is None:
+        if row.get(name) is None:
             continue
         count, mean, std = row["members"], row[name], row[f"{name}_std"]
         moments = count * np.array([1.0, mean, std**2 + mean**2])

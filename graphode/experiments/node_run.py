@@ -150,7 +150,6 @@ def _result(
     device = torch.device(config.device)
     measures = [name for name in selected if name not in ("seed", "epoch")]
     rows = read_metrics(folder.path)
-    weights = [row["members"] for row in rows]
     return {
         "experiment": "node-classification",
         "config": settings_of(config),
@@ -171,13 +170,17 @@ def _result(
         "metrics": {name: _spread([selected[name][k] for k in kept]) for name in measures},
         "selected": selected,
         # Field evaluations per solve, over epochs and members: in training, in its backward pass,
-        # and in evaluation, where nothing is dropped.
-        "evaluations": {
-            name: statistics.fmean([row[name] for row in rows], weights) for name in COSTS
-        },
+        # and, over the epochs that were evaluated, in evaluation, where nothing is dropped.
+        "evaluations": {name: _mean(rows, name) for name in COSTS},
         "seconds": outcome.seconds,
         "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
     }
+
+
+def _mean(rows: list[dict[str, Any]], name: str) -> float:
+    """Over members, and over the epochs that have a value."""
+    held = [row for row in rows if name in row]
+    return statistics.fmean([row[name] for row in held], [row["members"] for row in held])
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:

@@ -14,9 +14,10 @@ class Objective(Protocol):
             which epoch counts.
 
     One that has a method `follow` is handed the number of the epoch once, a tensor `[]` on the
-    device that grows in place, for what differs between epochs. One whose members have data of
-    their own has a method `for_members`, from seeds to the objective of these. One that knows
-    its gradients, and draws nothing at random, has a method `loss_and_gradients`.
+    device that grows in place after an epoch's updates, for a loss that differs between epochs.
+    One whose members have data of their own has a method `for_members`, from seeds to the
+    objective of these. One that knows its gradients, and draws nothing at random, has a method
+    `loss_and_gradients`.
     """
 
     measures: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""Epochs as a recorded program: a CUDA graph that is replayed, adaptive solvers included.
+"""Epochs as recorded programs: CUDA graphs that are replayed, adaptive solvers included.
 
-What the first, unrecorded calls have changed is put back, so that every epoch is a replay, whether
-the run was interrupted or not. An adaptive solver is recorded for as many attempts as any member
+Teaching is one program and evaluating another, so that an epoch may go without the second. What
+the first, unrecorded calls have changed is put back, so that every epoch is a replay, whether the
+run was interrupted or not. An adaptive solver is recorded for as many attempts as any member
 needs; more attempts change nothing, as who has arrived rests. When a member comes to need more,
 the block of epochs is taken back, recorded anew with more attempts, and run again: results never
 depend on how many were recorded.
@@ -28,7 +29,8 @@ class Recording:
     """Runs blocks of epochs of a trainer.
 
     Args:
-        trainer: Whose epochs. Where an epoch has many updates, each update is a replay.
+        trainer: Whose epochs. Where an epoch has many updates, each update is a replay, and what is
+            around them is run as it is.
         capture: Makes a program of a function, as `graphode.capture` does.
     """
 
@@ -52,8 +54,7 @@ class Recording:
             self._replay(epochs)
 
     def _replay(self, epochs: int) -> None:
-        for _ in range(epochs):
-            self.epoch()
+        self.trainer.run(epochs, self.teach, self.evaluate)
 
     def _record(self, attempts: int) -> None:
         trainer = self.trainer
@@ -61,14 +62,18 @@ class Recording:
         for flow in self.adaptive:
             flow.recorded_attempts = attempts
         before = self._snapshot()
-        whole = not isinstance(trainer.objective, BatchedObjective)
-        program = self.capture(trainer.step if whole else trainer.update)
+        if isinstance(trainer.objective, BatchedObjective):
+            trainer.learn = self.capture(trainer.update)
+            self.teach, self.evaluate = trainer.teach, trainer.evaluate
+            programs = [trainer.learn]
+        else:
+            self.teach, self.evaluate = self.capture(trainer.teach), self.capture(trainer.evaluate)
+            programs = [self.teach, self.evaluate]
         for _ in range(CALLS_TO_RECORD):
-            program()
+            for program in programs:
+                program()
         trainer.load(before)
         trainer.gave_up.zero_()
-        trainer.learn = trainer.update if whole else program
-        self.epoch = program if whole else trainer.step
 
     def _snapshot(self) -> dict[str, Tensor]:
         # Detached: a copy with a history would keep the streams of the present one.

@@ -1,11 +1,12 @@
 """The training loop: every member of an ensemble at once, epoch after epoch, from file to file.
 
-`Trainer.step` is one epoch: masks keyed by (seed of the member, update), training loss, gradients,
-Adam, evaluation, selection. It works in place on device tensors and never asks the host, so that
-it can be captured as one CUDA graph; what it measures goes into a block of rows that the host
-reads every `log_every` epochs. Where an epoch has many batches, `Trainer.learn`, one update, is
-what is captured. `train` is the loop around it: chunks of members, blocks of epochs, metrics and
-checkpoints.
+An epoch has two halves. `Trainer.teach` is masks keyed by (seed of the member, update), training
+loss, gradients and Adam; `Trainer.evaluate` is measures and selection. Both work in place on device
+tensors and never ask the host, so that each can be captured as a CUDA graph; what they find goes
+into a block of rows that the host reads every `log_every` epochs. Where an epoch has many batches,
+`Trainer.learn`, one update, is what is captured. Every epoch is taught; one that cannot be selected
+is evaluated only at the end of a block, which the host decides (`Training.evaluates`). `train` is
+the loop around it: chunks of members, blocks of epochs, metrics and checkpoints.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ from graphode.experiments.selection import Selection
 from graphode.flows import Stats, Status, record_stats, stochastic
 
 COSTS = ("evaluations", "backward_evaluations", "evaluations_without_masks")
+TAUGHT = ("train_loss", *COSTS[:2])  # what is known of an epoch that is not evaluated
 SELECTED = "selected."  # in a checkpoint, before the names of parameters kept
 Penalty = float | Tensor | Mapping[str, float | Tensor]
 
@@ -43,7 +45,8 @@ class Training:
         schedule: The learning rate stays ("constant"), or falls to 0 as a half cosine does, once
             ("cosine") or again and again ("restarts": Loshchilov, Hutter, 2017, "SGDR").
         period: Epochs between two restarts.
-        select_from: First epoch that can be selected.
+        select_from: First epoch that can be selected. Earlier ones are evaluated only where one
+            is the last of `log_every`, or of all.
         patience: Epochs without improvement after which a member stops; None for never.
         log_every: Epochs between two looks at the device.
         checkpoint_seconds: Between two checkpoints, at least.
@@ -60,6 +63,11 @@ class Training:
     log_every: int = 10
     checkpoint_seconds: float = 30.0
     keep_selected: bool = False
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether an epoch is evaluated, and not only taught."""
+        ends_block = (epoch + 1) % self.log_every == 0 or epoch + 1 == self.epochs
+        return ends_block or epoch >= self.select_from
 
 
 class Trainer:
@@ -104,7 +112,12 @@ class Trainer:
             objective.follow(self.epoch)  # pyright: ignore[reportAttributeAccessIssue]
 
     def step(self) -> None:
-        """One epoch of every member."""
+        """One epoch of every member, evaluated."""
+        self.teach()
+        self.evaluate()
+
+    def teach(self) -> None:
+        """The first half of an epoch: its updates, and what their solves cost."""
         self.train_loss.zero_()
         with record_stats() as solves:
             if isinstance(self.objective, BatchedObjective):
@@ -115,26 +128,50 @@ class Trainer:
             else:
                 self.learn()
 
+        costs = self._taught_costs(solves) if self.costs is None else self.costs[:, :2]
+        # NaN until the epoch is evaluated: the numbers of an earlier one would look like its own.
+        unknown = costs.new_full((len(costs), len(self.objective.measures)), torch.nan)
+        row = torch.cat([self.train_loss[:, None], unknown, costs, unknown[:, :1]], -1)
+        self.block.index_copy_(0, self._place(self.epoch), row[None])
+        self.epoch += 1
+
+    def evaluate(self) -> None:
+        """The second half, of the epoch that was taught last: measures and selection."""
+        epoch = self.epoch - 1
         self.ensemble.eval()
-        with torch.no_grad(), record_stats() as solves_without_masks:
+        with torch.no_grad(), record_stats() as solves:
             measured = self.objective.measure(self.ensemble)
-        better = self.selection.update(self.epoch, measured["validation_loss"], measured)
+        better = self.selection.update(epoch, measured["validation_loss"], measured)
         for kept, parameter in zip(self.kept, self.parameters, strict=False):
             chosen = better.reshape(-1, *(1,) * (kept.ndim - 1))
             kept.copy_(torch.where(chosen, parameter.detach(), kept))
 
-        self._watch(solves_without_masks)
-        costs = self._counted(solves, solves_without_masks) if self.costs is None else self.costs
-        values = [measured[name].to(costs) for name in self.objective.measures]
-        row = torch.cat([torch.stack([self.train_loss.to(costs), *values], -1), costs], -1)
-        place = (self.epoch % len(self.block)).reshape(1)
-        self.block.index_copy_(0, place, row[None])
-        self.epoch += 1
+        self._watch(solves)
+        cost = self._per_member(_evaluations(solves)) if self.costs is None else self.costs[:, 2]
+        values = [measured[name].to(cost) for name in self.objective.measures]
+        place = self._place(epoch)
+        self.block[..., 1 : -len(COSTS)].index_copy_(0, place, torch.stack(values, -1)[None])
+        self.block[..., -1].index_copy_(0, place, cost[None])
 
-    def run(self, epochs: int) -> None:
-        """So many epochs."""
-        for _ in range(epochs):
-            self.step()
+    def run(
+        self,
+        epochs: int,
+        teach: Callable[[], None] | None = None,
+        evaluate: Callable[[], None] | None = None,
+    ) -> None:
+        """So many epochs, each evaluated where `Training.evaluates` says so.
+
+        Args:
+            epochs: How many.
+            teach: A program that repeats `teach`; by default the method itself.
+            evaluate: Likewise.
+        """
+        first = int(self.epoch)  # read once: on a GPU the host would wait for every epoch
+        teach, evaluate = teach or self.teach, evaluate or self.evaluate
+        for epoch in range(first, first + epochs):
+            teach()
+            if self.training.evaluates(epoch):
+                evaluate()
 
     def update(self) -> None:
         """One update of every member."""
@@ -169,7 +206,8 @@ class Trainer:
             self.objective.measure(self.ensemble)
         tried = [s.accepted + s.rejected for s in (*solves, *solves_without_masks)]
         self.attempts = max([1, *[int(count.max()) for count in tried]])
-        return self._counted(solves, solves_without_masks)
+        without_masks = self._per_member(_evaluations(solves_without_masks))
+        return torch.cat([self._taught_costs(solves), without_masks[:, None]], -1)
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that change, by name; to go on, copy values into them."""
@@ -194,7 +232,10 @@ class Trainer:
             tensor.copy_(tensors[name])
 
     def read(self, first: int, count: int) -> Tensor:
-        """The rows of the last `count` epochs, `[count, members, metrics]`, on the host."""
+        """The rows of the last `count` epochs, `[count, members, metrics]`, on the host.
+
+        What is measured is NaN in those that were not evaluated.
+        """
         start = first % len(self.block)
         return self.block[start : start + count].cpu()
 
@@ -207,11 +248,18 @@ class Trainer:
         progress = self.optimizer.count / self.num_batches % span  # in epochs
         return (1 + torch.cos(progress * (math.pi / span))) / 2
 
-    def _counted(self, solves: list[Stats], solves_without_masks: list[Stats]) -> Tensor:
-        members = len(self.seeds)
+    def _place(self, epoch: Tensor) -> Tensor:
+        """The row of an epoch in the block, `[1]`."""
+        return (epoch % len(self.block)).reshape(1)
+
+    def _taught_costs(self, solves: list[Stats]) -> Tensor:
+        """Evaluations per solve of an epoch's updates, forward and backward, `[members, 2]`."""
         backward = sum(stats.backward_evaluations for stats in solves)
-        columns = (_evaluations(solves), backward, _evaluations(solves_without_masks))
-        return torch.stack([self.block.new_zeros(members) + column for column in columns], -1)
+        columns = [self._per_member(cost) for cost in (_evaluations(solves), backward)]
+        return torch.stack(columns, -1)
+
+    def _per_member(self, cost: Tensor | float) -> Tensor:
+        return self.block.new_zeros(len(self.seeds)) + cost
 
 
 def _decay(name: str, weight_decay: Penalty) -> float | Tensor:
@@ -266,7 +314,8 @@ def train(
         folder: Opened; receives metrics and checkpoints.
         display: Shows the progress.
         chunk: Members trained at once; all of them by default.
-        capture: Makes of an epoch, or of one update where it has many, a program that repeats it.
+        capture: Makes of each half of an epoch, or of one update where it has many, a program
+            that repeats it.
     """
     start = folder.checkpoint() or Checkpoint({}, {"chunk": 0, "epoch": 0, "seconds": 0.0})
     # A run goes on as it began, however much memory is free now.
@@ -296,7 +345,7 @@ def train(
         while epoch < training.epochs and not bool(trainer.selection.stopped.all()):
             count = min(training.log_every, training.epochs - epoch)
             run_epochs(count)
-            rows = _summaries(trainer.read(epoch, count), trainer.metrics, epoch, number)
+            rows = _summaries(trainer, epoch, count, number)
             epoch += count
             folder.append(rows)
             display.update(rows[-1])
@@ -332,21 +381,22 @@ def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
-def _summaries(
-    block: Tensor, metrics: tuple[str, ...], first: int, chunk: int
-) -> list[dict[str, Any]]:
-    """A line per epoch: mean and standard deviation (of the members, not of a sample of them)."""
+def _summaries(trainer: Trainer, first: int, count: int, chunk: int) -> list[dict[str, Any]]:
+    """A line per epoch: mean and standard deviation (of the members, not of a sample of them).
+
+    An epoch that was not evaluated has a shorter one.
+    """
+    block = trainer.read(first, count)
     means, deviations = block.mean(1).tolist(), block.std(1, correction=0).tolist()
-    return [
-        {
-            "epoch": first + k,
-            "chunk": chunk,
-            "members": block.shape[1],
-            **dict(zip(metrics, mean, strict=True)),
-            **{f"{name}_std": value for name, value in zip(metrics, deviation, strict=True)},
-        }
-        for k, (mean, deviation) in enumerate(zip(means, deviations, strict=True))
-    ]
+    rows = []
+    for epoch, mean, deviation in zip(range(first, first + count), means, deviations, strict=True):
+        known = trainer.metrics if trainer.training.evaluates(epoch) else TAUGHT
+        row: dict[str, Any] = {"epoch": epoch, "chunk": chunk, "members": block.shape[1]}
+        for ending, values in (("", mean), ("_std", deviation)):
+            named = zip(trainer.metrics, values, strict=True)
+            row |= {name + ending: value for name, value in named if name in known}
+        rows.append(row)
+    return rows
 
 
 def _joined(

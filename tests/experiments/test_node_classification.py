@@ -122,6 +122,22 @@ def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, m
     assert "1 member failed and left out" in node_run._line(result)
 
 
+def test_costs_are_means_over_the_epochs_that_have_them(tmp_path, monkeypatch):
+    rows = [
+        {"members": 2, "evaluations": 4.0, "backward_evaluations": 0.0},
+        {"members": 2, **dict.fromkeys(node_run.COSTS, 6.0)},
+        {"members": 1, **dict.fromkeys(node_run.COSTS, 9.0)},
+    ]
+    monkeypatch.setattr(node_run, "read_metrics", lambda path: rows)
+    config = NodeClassification.of("gcn_star", **SMALL)
+    outcome = node_run.Outcome({"seed": [0], "epoch": [3], "test_accuracy": [0.5]}, 1.0, None)
+    folder = node_run.RunFolder(tmp_path, config)
+    found = node_run._result(config, cora_linqs(), outcome, folder, 10)["evaluations"]
+    assert found == pytest.approx(
+        {"evaluations": 5.8, "backward_evaluations": 4.2, "evaluations_without_masks": 7.0}
+    )
+
+
 def test_the_table_of_settings_is_the_papers():
     rk4 = NodeClassification.of("gcde_rk4", "cora")
     assert (rk4.hidden, rk4.lr, rk4.weight_decay) == (64, 1e-3, 5e-4)

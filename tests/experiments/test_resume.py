@@ -31,6 +31,21 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, chunk):
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_run_interrupted_before_its_selection_ends_with_the_same_bits(tmp_path, recorded):
+    options = {"select_from": 8, "capture": (lambda function: function) if recorded else None}
+    whole = train_in(tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        train_in(tmp_path / "cut", interrupt_at(6), **options)
+    display = Silent()
+    resumed = train_in(tmp_path / "cut", display, **options)
+    assert display.begun == [(0, 1, 3)]
+    assert resumed.selected == whole.selected
+    for name, parameter in whole.ensemble.named_parameters():
+        assert parameter.equal(resumed.ensemble.get_parameter(name)), name
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+
+
 def test_a_run_interrupted_in_its_second_chunk_keeps_the_first(tmp_path):
     whole = train_in(tmp_path / "whole", chunk=2)
     seen = []

@@ -53,7 +53,7 @@ def test_interrupted_node_classification_ends_with_the_same_bits(
             "members": 3,
             "chunk": 3,
             "epochs": 9,
-            "select_from": 2,
+            "select_from": 5,
             "log_every": 3,
             **CHECKPOINTS,
         }

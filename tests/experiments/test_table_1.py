@@ -14,7 +14,7 @@ from graphode.experiments import figures, node_figures, table_1
 from graphode.experiments.run_folder import RunFolder
 from graphode.experiments.table_1 import DATASETS, LINES, Table1, cell_config
 from graphode.experiments.tables import Row, markdown, write
-from tests.experiments.karate_runs import Config
+from tests.experiments.karate_runs import Config, train_in
 
 REQUIRED = {
     "model", "column", "metric", "mean", "std", "paper", "members", "evaluations", "seconds",
@@ -171,6 +171,19 @@ def test_a_curve_over_chunks_is_that_over_all_members(tmp_path):
     assert epochs.tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(mean, values.mean(1))
     np.testing.assert_allclose(std, values.std(1))
+
+
+def test_curves_go_through_the_epochs_that_were_evaluated(tmp_path):
+    train_in(tmp_path / "run", select_from=7, chunk=2)
+    assert node_figures.curve(tmp_path / "run", "test_accuracy")[0].tolist() == [
+        2, 5, 7, 8, 9, 10, 11
+    ]  # fmt: skip
+    assert node_figures.curve(tmp_path / "run", "evaluations")[0].tolist() == list(range(12))
+    runs = {"a run": tmp_path / "run"}
+    node_figures.accuracies({"karate club": runs}, tmp_path / "accuracy.png")
+    node_figures.evaluations(runs, tmp_path / "evaluations.png")
+    for name in ("accuracy", "evaluations"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

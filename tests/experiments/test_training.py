@@ -1,6 +1,7 @@
 """One loop for all members: each is trained and selected as if it were alone."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -8,9 +9,11 @@ import torch
 import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
+from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.selection import Selection
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.training import TAUGHT, Trainer, Training
 from graphode.flows import flow
 from tests.experiments.karate_runs import Silent, build, objective, train_in, training
 
@@ -228,24 +231,139 @@ def test_a_run_ends_when_every_member_has_stopped(tmp_path):
     assert max(outcome.selected["epoch"]) < seen[-1]
 
 
-def test_a_captured_program_is_told_what_solves_cost(tmp_path):
-    """A recorder that, as a GPU's, runs the epoch unseen and cannot count solves."""
-    calls = []
+def capture_into(calls: list[str]):
+    """A recorder that, as a GPU's, runs a program unseen and cannot count its solves."""
 
-    def capture(step):
+    def capture(function):
         def program():
-            calls.append(1)
-            step()
+            calls.append(function.__name__)
+            function()
 
         return program
 
+    return capture
+
+
+def test_a_captured_program_is_told_what_solves_cost(tmp_path):
+    calls = []
     plain = train_in(tmp_path / "plain")
-    captured = train_in(tmp_path / "captured", capture=capture)
+    captured = train_in(tmp_path / "captured", capture=capture_into(calls))
     assert captured.selected == plain.selected
-    assert len(calls) == 12 + 4
+    assert calls[:8] == ["teach", "evaluate"] * 4  # to record them
+    assert (calls.count("teach"), calls.count("evaluate")) == (4 + 12, 4 + 9)
     names = ("plain", "captured")
     first, second = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in names)
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"select_from": 0}, list(range(12))),
+        ({"select_from": 7}, [2, 5, 7, 8, 9, 10, 11]),
+        ({"select_from": 7, "log_every": 1}, list(range(12))),
+        ({"select_from": 11, "epochs": 11}, [2, 5, 8, 10]),
+        ({"select_from": 12, "log_every": 20}, [11]),
+    ],
+    ids=["all can be selected", "half of them", "blocks of one", "none", "none, one block"],
+)
+def test_before_the_selection_an_epoch_is_evaluated_at_the_end_of_a_block(
+    tmp_path, changes, expected
+):
+    task, measured = objective(), []
+    measure = task.measure
+
+    def watched(ensemble):
+        measured.append(1)
+        return measure(ensemble)
+
+    task.measure = watched
+    train_in(tmp_path, objective=task, **changes)
+    assert len(measured) == len(expected)
+    rows = read_metrics(tmp_path)
+    assert [row["epoch"] for row in rows] == list(range(changes.get("epochs", 12)))
+    assert [row["epoch"] for row in rows if "validation_loss" in row] == expected
+
+
+def test_the_line_of_an_epoch_that_was_not_evaluated_has_no_measures(tmp_path):
+    train_in(tmp_path, select_from=7)
+
+    def refuse(constant: str):
+        raise AssertionError(f"{constant} is no JSON")
+
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    for epoch, line in enumerate(lines):
+        row = json.loads(line, parse_constant=refuse)
+        names = TAUGHT
+        if epoch in (2, 5) or epoch >= 7:
+            names += (*objective().measures, "evaluations_without_masks")
+        endings = ("", "_std")
+        known = {name + ending for name in names for ending in endings}
+        assert row.keys() == {"epoch", "chunk", "members", *known}
+        assert None not in row.values()
+
+
+def test_a_measure_that_is_no_number_is_null_and_not_left_out(tmp_path):
+    task = objective()
+    measure = task.measure
+    task.measure = lambda ensemble: {
+        **measure(ensemble),
+        "test_accuracy": torch.full((3,), torch.nan),
+    }
+    train_in(tmp_path, objective=task, select_from=7)
+    found = {
+        row["epoch"]: row["test_accuracy"]
+        for row in read_metrics(tmp_path)
+        if "test_accuracy" in row
+    }
+    assert found == dict.fromkeys([2, 5, 7, 8, 9, 10, 11])
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_evaluating_less_often_changes_neither_members_nor_selection(
+    tmp_path, monkeypatch, recorded
+):
+    def trained(name):
+        capture = capture_into([]) if recorded else None
+        return train_in(tmp_path / name, select_from=7, keep_selected=True, capture=capture)
+
+    seldom = trained("seldom")
+    monkeypatch.setattr(Training, "evaluates", lambda training, epoch: True)
+    always = trained("always")
+    assert seldom.selected == always.selected
+    for name, parameter in always.ensemble.named_parameters():
+        assert parameter.equal(seldom.ensemble.get_parameter(name)), name
+        assert always.parameters[name].equal(seldom.parameters[name]), name
+    for short, whole in zip(
+        read_metrics(tmp_path / "seldom"), read_metrics(tmp_path / "always"), strict=True
+    ):
+        assert short.items() <= whole.items()
+        assert "test_accuracy" in whole
+
+
+def test_where_an_epoch_has_many_updates_only_these_are_recorded():
+    class InHalves(NodeObjective):
+        num_batches = 2
+
+        def turn(self, epoch, batch):
+            self.train = torch.arange(34)[(epoch + batch) % 2 :: 6]
+
+    def trained(run_epochs_of):
+        task = objective()
+        task = InHalves(task.x, task.graph, task.labels, task.train, task.val, task.test)
+        trainer = Trainer(Ensemble(build, [5, 6]), task, training(select_from=7, log_every=12))
+        run_epochs_of(trainer)(12)
+        return trainer
+
+    calls = []
+    plain = trained(lambda trainer: trainer.run)
+    recorded = trained(lambda trainer: Recording(trainer, capture_into(calls)))
+    assert calls == ["update"] * (4 + 12 * 2)
+    for name, tensor in plain.state().items():
+        assert tensor.equal(recorded.state()[name]), name
+    torch.testing.assert_close(plain.block, recorded.block, rtol=0, atol=0, equal_nan=True)
+    is_measured = ~plain.read(0, 12).isnan().any(-1).any(-1)
+    assert is_measured.nonzero().flatten().tolist() == [7, 8, 9, 10, 11]
 
 
 def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch):
@@ -270,4 +388,5 @@ def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch
     assert len(recorded) > 1
     for name, tensor in plain.state().items():
         assert tensor.equal(traced.state()[name]), name
-    assert plain.block[..., -3].equal(traced.block[..., -3])  # evaluations, counted as they happen
+    # Evaluations are counted as they happen; of six epochs three were evaluated.
+    torch.testing.assert_close(plain.block, traced.block, rtol=0, atol=0, equal_nan=True)
