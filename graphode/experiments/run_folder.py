@@ -1,7 +1,7 @@
 """A run's folder: what was asked, what was measured, and where to go on.
 
     config.json              the settings, resolved
-    metrics.jsonl            a line per epoch
+    metrics.jsonl            a line per epoch; what is measured is in those that were evaluated
     checkpoint.safetensors   all that is needed to go on; replaced as a whole, never edited
     arrays.npz               what the figures need beside the metrics, if anything
     result.json              written last: where it is, the run is finished
@@ -83,9 +83,14 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The result of a finished run, else None."""
+        """The result of a finished run, which says where it lies now; else None."""
         self._check_config()
-        return read_json(self.path / RESULT) if (self.path / RESULT).exists() else None
+        if not (self.path / RESULT).exists():
+            return None
+        result = read_json(self.path / RESULT)
+        if "config" in result:
+            result["config"]["out"] = str(self.path)  # the folder may have been moved
+        return result
 
     def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint, if there is one; metrics written after it are cut off."""

@@ -115,7 +115,7 @@ class TrafficForecast:
     percentile: float
 
     targets: int = 1
-    later: float = 0.2
+    later: float = 0.5
     dropout: float = 0.0
     lr: float
     weight_decay: float = 0.0

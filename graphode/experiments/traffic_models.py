@@ -20,7 +20,7 @@ from graphode.experiments.traffic_presets import FLOWS
 from graphode.fields import GraphConvField
 from graphode.flows import Flow
 from graphode.hybrid import HybridSystem
-from graphode.hybrid.gates import GateConvolution, GateFactory
+from graphode.hybrid.gates import GateConvolution
 from graphode.models import GCDEGRU, GCDELSTM, GCDERNN, GCGRU, GCLSTM, GCRNN, FlatGRU
 from graphode.models.dense import DenseMap
 
@@ -52,16 +52,16 @@ def _built(config: TrafficForecast, sensors: int, outputs: int) -> nn.Module:
         "num_steps": config.num_steps,
         "gradient": config.gradient,
     }
-    gate = functools.partial(_gate, config)
+    gates: dict[str, Any] = {"gate": functools.partial(_gate, config)}
     if config.model in FLOWING:
-        return _flowing(config, gate, flow)
+        return _flowing(config, gates, flow)
     if config.model == "gru":
-        flat = FlatGRU(sensors, channels=config.hidden, out_channels=outputs, gate=gate)
+        flat = FlatGRU(sensors, channels=config.hidden, out_channels=outputs, **gates)
         return DirectForecast(flat, outputs, config.residual)
     held = HELD[config.model]
     if outputs == 1:
-        return held(CHANNELS, config.hidden, residual=config.residual, gate=gate)
-    inner = held(CHANNELS, config.hidden, outputs, gate=gate)
+        return held(CHANNELS, config.hidden, residual=config.residual, **gates)
+    inner = held(CHANNELS, config.hidden, outputs, **gates)
     return DirectForecast(inner, outputs, config.residual)
 
 
@@ -77,13 +77,12 @@ def _gate(config: TrafficForecast, in_channels: int, out_channels: int) -> nn.Mo
     return Dropping(gate, config.dropout) if config.dropout else gate
 
 
-def _flowing(config: TrafficForecast, gate: GateFactory, flow: dict[str, Any]) -> nn.Module:
+def _flowing(config: TrafficForecast, gates: dict[str, Any], flow: dict[str, Any]) -> nn.Module:
     """The paper's model as it is, or with what the tuned settings put in its parts' places."""
     kind = FLOWING[config.model]
     if not config.separate and not config.residual:
-        cell = {"gate": gate}
-        return kind(CHANNELS, config.hidden, field_dropout=config.dropout, cell=cell, **flow)
-    cell = kind.cell_class(CHANNELS, config.hidden, gate=gate)
+        return kind(CHANNELS, config.hidden, field_dropout=config.dropout, cell=gates, **flow)
+    cell = kind.cell_class(CHANNELS, config.hidden, **gates)
     widths = [cell.parts.flow_channels] * 3
     field = (
         OwnAndNeighboursField(widths, config.dropout)

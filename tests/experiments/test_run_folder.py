@@ -49,6 +49,14 @@ def test_a_setting_younger_than_the_folder_had_its_default_there(tmp_path):
         opened(tmp_path, Config(widths=(8,)))
 
 
+def test_a_result_says_where_it_lies_when_its_folder_was_moved(tmp_path):
+    folder = opened(tmp_path / "here")
+    folder.finish({"config": {"out": str(tmp_path / "here"), "lr": 0.1}})
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = RunFolder(tmp_path / "there", Config()).result
+    assert moved == {"config": {"out": str(tmp_path / "there"), "lr": 0.1}}
+
+
 def test_fresh_removes_the_run_and_nothing_else(tmp_path):
     folder = opened(tmp_path)
     folder.append([{"epoch": 0}])
