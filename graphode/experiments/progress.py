@@ -114,7 +114,7 @@ class PlainDisplay:
         self.shown = done
         spent = time.perf_counter() - self.began
         left = spent / (done - self.start) * (self.epochs - done)
-        self._print(f"  epoch {done}/{self.epochs} | {_clock(left)} left | {summary(row)}")
+        self._print(f"  epoch {done}/{self.epochs} | {clock(left)} left | {summary(row)}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -129,6 +129,7 @@ def _titled(title: str, chunk: int, chunks: int) -> str:
     return title if chunks == 1 else f"{title}, part {chunk + 1} of {chunks}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """As minutes:seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

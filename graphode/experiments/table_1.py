@@ -20,6 +20,7 @@ from graphode.data import MissingFileError, load_node_data
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
+from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.tables import Row, rich_table, write
 
 METRIC = "test accuracy, %"
@@ -115,6 +116,8 @@ class Table1:
         models: Only these lines: gcn, gcn_star, gcde_rk2, gcde_rk4, gcde_dpr5, cgcde_dpr5
             (diffusion in the tuned table).
         epochs: Another number of epochs than the preset's.
+        jobs: Runs at a time, each a program of its own. A GPU is shared where NVIDIA's MPS runs,
+            else they take turns.
         chunk: Members trained at once; None for as many as fit.
         deterministic: Use deterministic kernels only.
         out: Folder of the table and of its runs; by default runs/table-1.
@@ -129,6 +132,7 @@ class Table1:
     datasets: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     epochs: int | None = None
+    jobs: int = 1
     chunk: int | None = None
     deterministic: bool = False
     out: Path | None = None
@@ -148,6 +152,7 @@ class Table1:
                     )
         if self.seeds is not None and self.seeds < 1:
             raise ValueError(f"`seeds` must be 1 or more, but is {self.seeds}.")
+        check_jobs(self.jobs)
 
 
 def run(config: Table1, console: Console | None = None) -> list[Row]:
@@ -163,12 +168,16 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
             "the one that is part of the package: --datasets cora_linqs."
         )
     lines = [x for x in LINES[config.preset] if not config.models or x.model in config.models]
-    cells = [(line, dataset) for dataset in datasets for line in lines]
+    places = [(line, dataset) for dataset in datasets for line in lines]
+    names = [f"{line.name}, {COLUMNS[dataset]}" for line, dataset in places]
+    cells = [cell_config(config, *place, out) for place in places]
+    if config.jobs > 1:
+        named = list(zip(names, cells, strict=True))
+        cells = make_side_by_side(run_node_classification, named, config.jobs, console)
     rows = []
-    for number, (line, dataset) in enumerate(cells, 1):
-        console.print(f"[{number}/{len(cells)}] {line.name}, {COLUMNS[dataset]}", markup=False)
-        cell = cell_config(config, line, dataset, out)
-        rows.append(row_of(run_node_classification(cell, console), line, dataset, config.quick))
+    for number, (place, name, cell) in enumerate(zip(places, names, cells, strict=True), 1):
+        console.print(f"[{number}/{len(cells)}] {name}", markup=False)
+        rows.append(row_of(run_node_classification(cell, console), *place, config.quick))
     rows.sort(key=lambda row: [line.name for line in lines].index(row.model))
     title = f"Table 1, node classification: {METRIC} ({config.preset})"
     notes = _notes(config, absent)

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from graphode.experiments.run_folder import RESULT
+from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, check_asked, rich_table, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
@@ -120,6 +121,8 @@ class Table2:
         interval_minutes: The unit of its time; by default the median distance between rows.
         directed: Whether its distances may be longer one way than back.
         unit: Of its speeds, a word that stands beside errors, such as km/h.
+        jobs: Runs at a time, each a program of its own. A GPU is shared where NVIDIA's MPS runs,
+            else they take turns.
         chunk: Members trained at once; None for as many as fit.
         capture: Record updates as CUDA graphs where solver and device allow it.
         data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
@@ -148,6 +151,7 @@ class Table2:
     interval_minutes: float | None = None
     directed: bool = False
     unit: str | None = None
+    jobs: int = 1
     chunk: int | None = None
     capture: bool = True
     data_root: Path | None = None
@@ -156,6 +160,7 @@ class Table2:
 
     def __post_init__(self) -> None:
         check_asked("table 2", self.models, (line.model for line in LINES), self.seeds)
+        check_jobs(self.jobs)
         for line in self.lines[:1]:  # what is wrong with the settings is wrong in every cell
             for keep in self.probabilities:
                 cell_config(self, line, keep, Path())
@@ -187,6 +192,10 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
         cells = [cell for cell in cells if (Path(str(cell[2].out)) / RESULT).is_file()]
         if not cells:
             raise ValueError(f"No run of the table is finished in {out}. Leave out --finished.")
+    if config.jobs > 1:
+        named = [(f"{line.name}, {column}", cell) for line, column, cell in cells]
+        made = make_side_by_side(run_traffic, named, config.jobs, console)
+        cells = [(*cell[:2], read) for cell, read in zip(cells, made, strict=True)]
     results: dict[tuple[str, str], dict[str, Any]] = {}
     for number, (line, column, cell) in enumerate(cells, 1):
         say(console, f"[{number}/{len(cells)}] {line.name}, {column}")

@@ -24,6 +24,7 @@ from graphode.experiments.multi_agent_claims import MEDIAN, claims
 from graphode.experiments.multi_agent_run import run as run_multi_agent
 from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
+from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, check_asked, write
 
@@ -104,6 +105,8 @@ class Table3:
         duration: Of the simulations, half of it for training.
         dt: Time between two states.
         horizons: The numbers of steps K.
+        jobs: Runs at a time, each a program of its own. A GPU is shared where NVIDIA's MPS runs,
+            else they take turns.
         out: Folder of the table, its pictures and its runs; by default runs/table-3.
         fresh: Run every line anew.
     """
@@ -118,11 +121,13 @@ class Table3:
     duration: float = 5.0
     dt: float = 1 / 512
     horizons: tuple[int, ...] = HORIZONS
+    jobs: int = 1
     out: Path | None = None
     fresh: bool = False
 
     def __post_init__(self) -> None:
         check_asked("table 3", self.models, (line.model for line in LINES), self.seeds)
+        check_jobs(self.jobs)
 
     @property
     def lines(self) -> list[Line]:
@@ -158,9 +163,12 @@ def collect(
     """The rows of lines, and where their runs lie."""
     rows: list[Row] = []
     folders = {}
-    for number, line in enumerate(lines, 1):
+    cells = [line_config(config, line, out) for line in lines]
+    if config.jobs > 1:
+        named = [(line.name, cell) for line, cell in zip(lines, cells, strict=True)]
+        cells = make_side_by_side(run_multi_agent, named, config.jobs, console)
+    for number, (line, cell) in enumerate(zip(lines, cells, strict=True), 1):
         say(console, f"[{number}/{len(lines)}] {line.name}")
-        cell = line_config(config, line, out)
         assert cell.out is not None
         folders[line.name] = cell.out
         rows += rows_of(run_multi_agent(cell, console), cell.out, line, config.quick)
