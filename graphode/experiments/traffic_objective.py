@@ -33,7 +33,7 @@ class TrafficObjective:
         windows: Of a typical member.
     """
 
-    measures = ("validation_loss", "validation_rmse")
+    measures: tuple[str, ...] = ("validation_loss", "validation_rmse")
 
     def __init__(
         self, data: MemberData, graph: Graph, config: TrafficForecast, windows: int

@@ -1,0 +1,68 @@
+"""What an epoch of each model of table 2 costs on PEMS08, five members at once.
+
+    python benchmarks/traffic_epoch.py --device cuda --out results/traffic-epoch-cuda.json
+    python benchmarks/traffic_epoch.py --device cuda --only gcde_gru
+
+Models and settings are those of preset `tuned`; GRAPHODE_DATA names the folder of the data. An
+epoch is its updates, recorded and replayed on a GPU, and the evaluation of the validation data.
+One is run before the clock starts. The goal is a second for each member of GCDE-GRU.
+"""
+
+import functools
+import time
+from typing import Any
+
+import torch
+from measure import script
+
+from graphode.ensembles import Ensemble
+from graphode.experiments.recording import Recording
+from graphode.experiments.table_2 import KEEPS, LINES, column_of
+from graphode.experiments.traffic import BASELINES, TrafficForecast
+from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
+from graphode.experiments.traffic_models import builder
+from graphode.experiments.traffic_objective import TrafficTask
+from graphode.experiments.traffic_presets import Model
+from graphode.experiments.training import Trainer, Training
+from graphode.flows import capture
+
+MEMBERS = 5
+MODELS: list[Model] = [
+    line.model for line in LINES if line.preset == "tuned" and line.model not in BASELINES
+]
+
+
+def of_model(model: Model, device: str) -> dict[str, Any]:
+    """Seconds of an epoch, by the share that is kept."""
+    return {column_of(keep): _epoch(model, keep, torch.device(device)) for keep in KEEPS}
+
+
+def _epoch(model: Model, keep: float, device: torch.device) -> dict[str, float]:
+    config = TrafficForecast.of(model, "pems08", keep=keep, members=MEMBERS, device=str(device))
+    series = load_series(config)
+    graph = graph_of(series, config).normalize("sym").to(device, torch.get_default_dtype())
+    task = TrafficTask(series, config, graph, device).for_members(config.seeds)
+    build = builder(config, series.num_sensors, num_outputs(config))
+    training = Training(epochs=2, lr=config.lr, schedule=config.schedule, log_every=1)
+    trainer = Trainer(Ensemble(build, config.seeds).to(device), task, training)
+    run = trainer.run
+    if device.type == "cuda":
+        run = Recording(trainer, functools.partial(capture, device=device))
+    run(1)
+    trainer.read(0, 1)  # waits for the device
+    began = time.perf_counter()
+    run(1)
+    trainer.read(1, 1)
+    seconds = time.perf_counter() - began
+    return {
+        "updates": trainer.num_batches,
+        "epoch_seconds": seconds,
+        "member_epoch_seconds": seconds / MEMBERS,
+    }
+
+
+FACTS = {"members": MEMBERS, "goals": {"member_epoch_seconds": {"cuda": 1}}}
+PARTS = {model: functools.partial(of_model, model) for model in MODELS}
+
+if __name__ == "__main__":
+    script(__doc__, "traffic-epoch", FACTS, PARTS, MODELS)
