@@ -12,6 +12,13 @@ from graphode.ensembles.ensemble import Ensemble
 # Of the memory that is free: the rest is for what one step of one member does not show, such as
 # an optimiser's moments and the allocator's gaps.
 SHARE = 0.5
+_programs = 1
+
+
+def share_memory(programs: int) -> None:
+    """Leave room for so many programs on the device, this one among them, that begin together."""
+    global _programs
+    _programs = programs
 
 
 def members_that_fit(
@@ -38,7 +45,7 @@ def members_that_fit(
     device = torch.device(device)
     one, two = (_bytes_of(build, step, device, count, seed) for count in (1, 2))
     each = max(two - one, 1)
-    available = SHARE * (free_bytes(device) if free is None else free)
+    available = SHARE / _programs * (free_bytes(device) if free is None else free)
     fixed = one - each
     return max(1, int((available - fixed) // each))
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from rich.console import Console
 
+from graphode.ensembles import share_memory
 from graphode.experiments.progress import clock
 from graphode.experiments.run_folder import RESULT
 from graphode.experiments.sitting import say
@@ -44,19 +45,20 @@ def make_side_by_side(
     due = [cell for cell in cells if cell[1].fresh or not (Path(cell[1].out) / RESULT).is_file()]
     if not due:
         return [_finished(config) for _, config in cells]
-    say(console, f"{len(due)} runs, {min(jobs, len(due))} at a time; each writes to FOLDER.log.")
-    threads, dtype = max(1, (os.cpu_count() or 1) // jobs), torch.get_default_dtype()
+    jobs = min(jobs, len(due))
+    say(console, f"{len(due)} runs, {jobs} at a time; each writes to FOLDER.log.")
     # A fresh interpreter each: one that was forked could not use a GPU that its parent has used.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(due)), context) as pool:
+    with ProcessPoolExecutor(jobs, context, _begin, (jobs, torch.get_default_dtype())) as pool:
         futures = {
-            pool.submit(_make, run, config, _log(config), threads, dtype): (name, config)
-            for name, config in due
+            pool.submit(_make, run, config, _log(config)): (name, config) for name, config in due
         }
         try:
             _follow(futures, console)
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                say(console, "Stopped: the same command goes on from the runs' last checkpoints.")
             raise
     return [_finished(config) for _, config in cells]
 
@@ -85,16 +87,15 @@ def _follow(futures: dict[Future[bool], tuple[str, Any]], console: Console) -> N
         say(console, f"[{done}/{len(futures)}] {name}: done, about {clock(left)} left")
 
 
-def _make(
-    run: Callable[[Any, Console], object],
-    config: Any,
-    log: Path,
-    threads: int,
-    dtype: torch.dtype,
-) -> bool:
-    """In a program of its own: whether the run came to its end, and was not stopped."""
-    torch.set_num_threads(threads)
+def _begin(jobs: int, dtype: torch.dtype) -> None:
+    """In a program of its own: take a share of the cores and of the memory."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     torch.set_default_dtype(dtype)
+    share_memory(jobs)
+
+
+def _make(run: Callable[[Any, Console], object], config: Any, log: Path) -> bool:
+    """There, a run: whether it came to its end, and was not stopped."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
         try:

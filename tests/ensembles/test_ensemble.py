@@ -8,7 +8,7 @@ from torch import nn
 
 import graphode as gd
 from graphode.data import karate_club
-from graphode.ensembles import members_that_fit
+from graphode.ensembles import fitting, members_that_fit, share_memory
 from tests.fields.registry import CASES, CHANNELS, weighted_graph
 from tests.hybrid.loops import random_graph
 
@@ -285,7 +285,7 @@ def test_building_an_ensemble_leaves_the_generator_as_it_was():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_more_members_fit_into_more_memory():
+def test_more_members_fit_into_more_memory(monkeypatch):
     x, graph = problem()
     build = STATIC["GCDE-rk4"]
 
@@ -296,6 +296,9 @@ def test_more_members_fit_into_more_memory():
     assert 1 <= few < many
     assert members_that_fit(build, step, free=0) == 1
     assert many / few == pytest.approx(10, rel=0.3)
+    monkeypatch.setattr(fitting, "_programs", 1)  # put back afterwards
+    share_memory(2)
+    assert members_that_fit(build, step, free=2 * 10**7) == few
 
 
 def test_members_may_take_no_arguments():

@@ -64,7 +64,7 @@ def test_what_is_finished_is_not_made_again(tmp_path, monkeypatch):
     begun = []
 
     class Pool:
-        def __init__(self, workers, context):
+        def __init__(self, workers, *rest):
             begun.append(workers)
 
         def __enter__(self):
@@ -88,8 +88,10 @@ def test_what_is_finished_is_not_made_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("number", "error"), [(-1, ValueError), (13, KeyboardInterrupt)])
 def test_a_run_that_fails_is_named_and_one_that_is_stopped_stops_all(tmp_path, number, error):
     cells = [("bad", Squared(number, tmp_path / "bad"))]
+    console = plain()
     with pytest.raises(error) as found:
-        make_side_by_side(square, cells, 2, plain())
+        make_side_by_side(square, cells, 2, console)
+    assert ("goes on from the runs' last checkpoints" in said(console)) == (number == 13)
     if error is ValueError:
         assert "bad failed: It is negative." in str(found.value)
         assert str(tmp_path / "bad.log") in str(found.value)
