@@ -1,7 +1,7 @@
 """What an epoch of each model of table 2 costs on PEMS08, five members at once.
 
     python benchmarks/traffic_epoch.py --device cuda --out results/traffic-epoch-cuda.json
-    python benchmarks/traffic_epoch.py --device cuda --only gcde_gru
+    python benchmarks/traffic_epoch.py --device cuda --only gcde_gru-100
 
 Models and settings are those of preset `tuned`; GRAPHODE_DATA names the folder of the data. An
 epoch is its updates, recorded and replayed on a GPU, and the evaluation of the validation data.
@@ -17,7 +17,7 @@ from measure import script
 
 from graphode.ensembles import Ensemble
 from graphode.experiments.recording import Recording
-from graphode.experiments.table_2 import KEEPS, LINES, column_of
+from graphode.experiments.table_2 import KEEPS, LINES
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
 from graphode.experiments.traffic_models import builder
@@ -32,13 +32,10 @@ MODELS: list[Model] = [
 ]
 
 
-def of_model(model: Model, device: str) -> dict[str, Any]:
-    """Seconds of an epoch, by the share that is kept."""
-    return {column_of(keep): _epoch(model, keep, torch.device(device)) for keep in KEEPS}
-
-
-def _epoch(model: Model, keep: float, device: torch.device) -> dict[str, float]:
-    config = TrafficForecast.of(model, "pems08", keep=keep, members=MEMBERS, device=str(device))
+def epoch(model: Model, keep: float, name: str) -> dict[str, Any]:
+    """Seconds of an epoch on a device of this name."""
+    device = torch.device(name)
+    config = TrafficForecast.of(model, "pems08", keep=keep, members=MEMBERS, device=name)
     series = load_series(config)
     graph = graph_of(series, config).normalize("sym").to(device, torch.get_default_dtype())
     task = TrafficTask(series, config, graph, device).for_members(config.seeds)
@@ -62,7 +59,11 @@ def _epoch(model: Model, keep: float, device: torch.device) -> dict[str, float]:
 
 
 FACTS = {"members": MEMBERS, "goals": {"member_epoch_seconds": {"cuda": 1}}}
-PARTS = {model: functools.partial(of_model, model) for model in MODELS}
+PARTS = {
+    f"{model}-{round(100 * keep)}": functools.partial(epoch, model, keep)
+    for model in MODELS
+    for keep in KEEPS
+}
 
 if __name__ == "__main__":
-    script(__doc__, "traffic-epoch", FACTS, PARTS, MODELS)
+    script(__doc__, "traffic-epoch", FACTS, PARTS, tuple(PARTS))

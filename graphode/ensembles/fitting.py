@@ -21,6 +21,11 @@ def share_memory(programs: int) -> None:
     _programs = programs
 
 
+def programs_beside() -> int:
+    """How many programs share the device, as far as this one was told, itself among them."""
+    return _programs
+
+
 def members_that_fit(
     build: Callable[[int], nn.Module],
     step: Callable[[Ensemble], object],

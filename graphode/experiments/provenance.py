@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from graphode.ensembles import programs_beside
+
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """What to write beside every number."""
@@ -20,6 +22,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else name,
         "cores": os.cpu_count(),
+        "programs": programs_beside(),  # where there are more, seconds are longer than alone
         "python": platform.python_version(),
         "versions": {"graphode": version, "torch": torch.__version__},
     }

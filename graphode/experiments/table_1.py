@@ -21,7 +21,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
-from graphode.experiments.tables import Row, rich_table, write
+from graphode.experiments.tables import Row, label_of, rich_table, write
 
 METRIC = "test accuracy, %"
 COLUMNS = {
@@ -235,7 +235,7 @@ def row_of(result: dict[str, Any], line: Line, dataset: str, quick: bool) -> Row
         paper_evaluations=None if line.evaluations is None else line.evaluations[place],
         seconds=result["seconds"],
         epochs=result["config"]["epochs"],
-        label="quick" if quick else "",
+        label=label_of(result, quick),
         folder=str(result["config"]["out"]),
     )
 

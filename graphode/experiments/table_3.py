@@ -26,7 +26,7 @@ from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, check_asked, write
+from graphode.experiments.tables import Row, check_asked, label_of, write
 
 NAMES = {
     "mape": "MAPE, %",
@@ -251,7 +251,7 @@ def rows_of(result: dict[str, Any], folder: Path, line: Line, quick: bool) -> li
         "evaluations": result["evaluations"],
         "seconds": result["seconds"],
         "epochs": result["config"]["epochs"],
-        "label": ", ".join(filter(None, [result["label"], "quick" if quick else ""])),
+        "label": label_of(result, quick),
         "folder": str(folder),
     }
     rows = []

@@ -8,8 +8,9 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -93,6 +94,16 @@ def check_asked(table: str, models: Sequence[str], known: Iterable[str], seeds: 
             )
     if seeds is not None and seeds < 1:
         raise ValueError(f"`seeds` must be 1 or more, but is {seeds}.")
+
+
+def label_of(result: Mapping[str, Any], quick: bool) -> str:
+    """What a reader of a row must know of the run it comes from."""
+    words = {
+        str(result.get("label", "")): True,
+        "quick": quick,
+        "run beside others": result.get("programs", 1) > 1,  # so that its seconds are many
+    }
+    return ", ".join(word for word, holds in words.items() if word and holds)
 
 
 def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:

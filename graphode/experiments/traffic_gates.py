@@ -88,8 +88,9 @@ class OwnAndNeighboursField(nn.Module):
 class Dropping(nn.Module):
     """gate(dropout(h), graph): in training a gate sees a part of [x, h] only.
 
-    The mask is the same at every jump of a window, as in Gal, Ghahramani (2016), "A theoretically
-    grounded application of dropout in recurrent neural networks".
+    Within one key (`graphode.stochastic`) the mask is the same at every jump, as in Gal, Ghahramani
+    (2016), "A theoretically grounded application of dropout in recurrent neural networks", and,
+    unlike there, the same for all windows.
 
     Args:
         gate: Called as gate(h, graph), or as gate(h).

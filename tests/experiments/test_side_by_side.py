@@ -3,17 +3,22 @@
 import dataclasses
 import io
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from graphode.experiments import side_by_side
 from graphode.experiments.side_by_side import make_side_by_side
 from graphode.experiments.table_1 import Table1
 from graphode.experiments.table_2 import Table2
 from graphode.experiments.table_2 import run as run_table_2
 from graphode.experiments.table_3 import Table3
+from graphode.experiments.tables import label_of
+
+PATIENCE = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,17 @@ def square(config: Squared, console: Console) -> None:
         raise ValueError("It is negative.")
     if config.number == 13:
         raise KeyboardInterrupt
+    if config.number == 14:
+        try:
+            (config.out.parent / "asleep").touch()
+            time.sleep(PATIENCE)
+        except KeyboardInterrupt:
+            console.print("interrupted")
+            raise
+    if config.number == 666:
+        while not (config.out.parent / "asleep").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
     config.out.mkdir(parents=True)
     (config.out / "result.json").write_text(json.dumps(config.number**2))
 
@@ -50,52 +66,67 @@ def test_a_table_is_the_same_however_many_runs_are_made_at_a_time(tmp_path, with
     console = plain()
     two = run_table_2(Table2(**changes, jobs=2, fresh=True, out=tmp_path / "two"), console)
     assert "2 runs, 2 at a time" in said(console)
-    assert "[2/2]" in said(console)
+    assert said(console).count(": done, about") == 2
+    assert {row.label for row in two} == {"quick, run beside others"}
     assert [(row.model, row.metric) for row in one] == [(row.model, row.metric) for row in two]
     assert [row.mean for row in one] == pytest.approx([row.mean for row in two], rel=1e-9)
     assert "epoch 1/1" in (tmp_path / "two" / "gcgru-tuned-50.log").read_text()
 
 
-def test_what_is_finished_is_not_made_again(tmp_path, monkeypatch):
-    cells = [(str(k), Squared(k, tmp_path / str(k), fresh=k == 2)) for k in (1, 2)]
-    for _, config in cells:
-        config.out.mkdir()
-        (config.out / "result.json").write_text("0")
-    begun = []
-
-    class Pool:
-        def __init__(self, workers, *rest):
-            begun.append(workers)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def submit(self, make, run, config, *rest):
-            begun.append(config.number)
-            done = side_by_side.Future()
-            done.set_result(True)
-            return done
-
-    monkeypatch.setattr(side_by_side, "ProcessPoolExecutor", Pool)
-    found = make_side_by_side(square, cells, 4, plain())
-    assert begun == [1, 2]  # one worker, for the one that is to be made afresh
-    assert [config.fresh for config in found] == [False, False]
+def squares(folder: Path, *numbers: int, fresh: bool = False) -> list[tuple[str, Squared]]:
+    return [(f"square of {k}", Squared(k, folder / str(k), fresh)) for k in numbers]
 
 
-@pytest.mark.parametrize(("number", "error"), [(-1, ValueError), (13, KeyboardInterrupt)])
-def test_a_run_that_fails_is_named_and_one_that_is_stopped_stops_all(tmp_path, number, error):
-    cells = [("bad", Squared(number, tmp_path / "bad"))]
+def test_what_is_finished_is_not_made_again_and_a_folder_is_made_once(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "result.json").write_text("0")
     console = plain()
+    found = make_side_by_side(square, squares(tmp_path, 1, 2, 2), 4, console)
+    assert "1 runs, 1 at a time" in said(console)
+    assert [config.number for config in found] == [1, 2, 2]
+    assert [(tmp_path / k / "result.json").read_text() for k in "12"] == ["0", "4"]
+    assert "squaring 2" in (tmp_path / "2.log").read_text()
+
+
+def test_two_runs_of_one_folder_are_refused(tmp_path):
+    cells = [("one", Squared(1, tmp_path / "a")), ("two", Squared(2, tmp_path / "a"))]
+    with pytest.raises(
+        ValueError, match="one and two would be made at the same time in one folder"
+    ):
+        make_side_by_side(square, cells, 2, plain())
+
+
+@pytest.mark.parametrize("number", [-1, 13])
+def test_one_that_fails_or_is_stopped_keeps_others_from_beginning(tmp_path, number):
+    console = plain()
+    error = ValueError if number < 0 else KeyboardInterrupt
     with pytest.raises(error) as found:
-        make_side_by_side(square, cells, 2, console)
-    assert ("goes on from the runs' last checkpoints" in said(console)) == (number == 13)
-    if error is ValueError:
-        assert "bad failed: It is negative." in str(found.value)
-        assert str(tmp_path / "bad.log") in str(found.value)
-    assert "squaring" in (tmp_path / "bad.log").read_text()
+        make_side_by_side(square, squares(tmp_path, number, 2, fresh=True), 1, console)
+    words = str(found.value) + said(console)
+    assert "the same command without --fresh goes on" in words
+    assert not (tmp_path / "2.log").exists()
+    log = (tmp_path / f"{number}.log").read_text()
+    assert "squaring" in log
+    if number < 0:
+        assert "square of -1 failed: ValueError: It is negative." in words
+        assert "Traceback" in log
+
+
+def test_a_program_that_is_killed_is_named_and_the_others_are_stopped(tmp_path):
+    """14 waits for 666 to begin, which kills itself; 14 must be interrupted, and say so."""
+    began = time.perf_counter()
+    with pytest.raises(
+        ValueError, match="square of 666 failed: its program was ended from outside"
+    ):
+        make_side_by_side(square, squares(tmp_path, 14, 666), 2, plain())
+    assert time.perf_counter() - began < PATIENCE
+    assert "interrupted" in (tmp_path / "14.log").read_text()
+
+
+def test_rows_tell_that_their_run_was_not_alone():
+    assert label_of({}, quick=False) == ""
+    assert label_of({"programs": 1, "label": "wide"}, quick=True) == "wide, quick"
+    assert label_of({"programs": 6}, quick=False) == "run beside others"
 
 
 @pytest.mark.parametrize("table", [Table1, Table2, Table3])

@@ -7,7 +7,11 @@ import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_anchor import Anchored, ChangeReadout
-from graphode.experiments.traffic_gates import OwnAndNeighbours, OwnAndNeighboursField
+from graphode.experiments.traffic_gates import (
+    Dropping,
+    OwnAndNeighbours,
+    OwnAndNeighboursField,
+)
 from graphode.experiments.traffic_models import DirectForecast, builder
 
 
@@ -127,5 +131,8 @@ def test_dropout_is_of_training_and_of_the_key(model, separate):
 
     assert torch.equal(forecast(0), forecast(0))
     assert not torch.equal(forecast(0), forecast(1))
+    for gate in (part for part in made.modules() if isinstance(part, Dropping)):
+        gate.dropout.rate = 0.0  # what is left is the field's
+    assert torch.equal(forecast(0), forecast(1)) == (not model.startswith("gcde"))
     made.eval()
     assert torch.equal(forecast(0), forecast(1))
