@@ -1,8 +1,9 @@
 """The runs of a table side by side, each a program of its own.
 
 One small model does not fill a GPU: six programs that share an H200 by NVIDIA's MPS do one and a
-half times the work of one. On a CPU each has its share of the cores. A run leaves a folder behind
-however it was made, so that the table is afterwards made from the folders, as ever.
+half times the work of one. On a CPU each has its share of the cores. A program takes some three
+seconds to begin, so that this is for runs of minutes. A run leaves a folder behind however it was
+made, and the table is afterwards made from the folders, as ever.
 """
 
 import dataclasses
