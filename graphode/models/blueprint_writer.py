@@ -1,6 +1,7 @@
 """`BlueprintWriter`: from a module to its blueprint."""
 
 import copyreg
+import enum
 import inspect
 import math
 from typing import Any
@@ -115,6 +116,8 @@ class BlueprintWriter:
             maker, arguments, *rest = value.__reduce_ex__(4)
         except Exception:  # of whatever kind: it says how it is copied, or it cannot be written
             maker, arguments, rest = None, (), []
+        if isinstance(value, enum.Enum):  # copied by value or by name, as Python's version has it
+            maker, arguments, rest = kind, (value.value,), []
         if maker is copyreg.__newobj__:  # pyright: ignore[reportAttributeAccessIssue]
             arguments = arguments[1:]
         elif maker is not kind:
