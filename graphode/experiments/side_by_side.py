@@ -25,7 +25,7 @@ from rich.console import Console
 
 from graphode.ensembles import share_memory
 from graphode.experiments.progress import clock
-from graphode.experiments.run_folder import RESULT
+from graphode.experiments.run_folder import RunFolder
 from graphode.experiments.sitting import say
 
 Config = TypeVar("Config", bound=Any)
@@ -42,14 +42,14 @@ def make_side_by_side(
 
     Args:
         run: Called as run(settings, console); a function of a module, so that others can find it.
-        cells: Names, and settings with `out` and `fresh`.
+        cells: Names, and settings with `resolved()`, `out` and `fresh`.
         jobs: How many at a time.
         console: Where to say what is done, and how long the rest will take.
 
     Returns:
         The settings, of runs that are finished: called again they are read.
     """
-    due = [cell for cell in _by_folder(cells) if cell[1].fresh or not _is_finished(cell[1])]
+    due = [cell for cell in _by_folder(cells) if _is_due(cell[1])]
     if due:
         jobs = min(jobs, len(due))
         say(console, f"{len(due)} runs, {jobs} at a time; each writes to FOLDER.log.")
@@ -128,6 +128,7 @@ def _made(run: Run, config: Any, log: Path, jobs: int, threads: int, dtype: torc
     """In a program of its own, the run; its exit code tells how it ended."""
     # Ctrl-C of a terminal goes to the parent alone, which sends it on once.
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
@@ -164,8 +165,10 @@ def _by_folder(cells: Sequence[tuple[str, Config]]) -> list[tuple[str, Config]]:
     return list(found.values())
 
 
-def _is_finished(config: Any) -> bool:
-    return (Path(config.out) / RESULT).is_file()
+def _is_due(config: Any) -> bool:
+    """Whether a run is to be made; a folder that holds another one is refused before any begins."""
+    config = config.resolved()
+    return config.fresh or RunFolder(config.out, config).result is None
 
 
 def _log(config: Any) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from graphode.experiments.run_folder import NOT_IDENTITY, RunFolder
 from graphode.experiments.side_by_side import make_side_by_side
 from graphode.experiments.table_1 import Table1
 from graphode.experiments.table_2 import Table2
@@ -25,7 +26,10 @@ PATIENCE = 300
 class Squared:
     number: int
     out: Path
-    fresh: bool = False
+    fresh: bool = dataclasses.field(default=False, metadata=NOT_IDENTITY)
+
+    def resolved(self) -> "Squared":
+        return self
 
 
 def square(config: Squared, console: Console) -> None:
@@ -45,8 +49,13 @@ def square(config: Squared, console: Console) -> None:
         while not (config.out.parent / "asleep").exists():
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
-    config.out.mkdir(parents=True)
-    (config.out / "result.json").write_text(json.dumps(config.number**2))
+    finish(config, config.number**2)
+
+
+def finish(config: Squared, square: int) -> None:
+    folder = RunFolder(config.out, config)
+    folder.open()
+    folder.finish({"square": square})
 
 
 def plain() -> Console:
@@ -78,13 +87,13 @@ def squares(folder: Path, *numbers: int, fresh: bool = False) -> list[tuple[str,
 
 
 def test_what_is_finished_is_not_made_again_and_a_folder_is_made_once(tmp_path):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "result.json").write_text("0")
+    finish(Squared(1, tmp_path / "1"), 0)
     console = plain()
     found = make_side_by_side(square, squares(tmp_path, 1, 2, 2), 4, console)
     assert "1 runs, 1 at a time" in said(console)
     assert [config.number for config in found] == [1, 2, 2]
-    assert [(tmp_path / k / "result.json").read_text() for k in "12"] == ["0", "4"]
+    results = [json.loads((tmp_path / k / "result.json").read_text()) for k in "12"]
+    assert [result["square"] for result in results] == [0, 4]
     assert "squaring 2" in (tmp_path / "2.log").read_text()
 
 
@@ -94,6 +103,13 @@ def test_two_runs_of_one_folder_are_refused(tmp_path):
         ValueError, match="one and two would be made at the same time in one folder"
     ):
         make_side_by_side(square, cells, 2, plain())
+
+
+def test_a_folder_of_another_run_is_refused_before_any_begins(tmp_path):
+    finish(Squared(5, tmp_path / "2"), 25)
+    with pytest.raises(ValueError, match="number is 5 there, 2 here"):
+        make_side_by_side(square, squares(tmp_path, 1, 2), 2, plain())
+    assert not (tmp_path / "1.log").exists()
 
 
 @pytest.mark.parametrize("number", [-1, 13])
