@@ -47,6 +47,11 @@ class Line:
     paper: tuple[tuple[float, float], tuple[float, float], tuple[float, float]] | None = None
     evaluations: tuple[float, float, float] | None = None
 
+    @property
+    def key(self) -> str:
+        """Its name on the command line and in the names of its runs' folders."""
+        return "-".join([self.model, *(f"{key}={value:g}" for key, value in self.changes.items())])
+
 
 GCN = ((81.4, 0.5), (70.9, 0.5), (79.0, 0.3))  # quoted by the paper, for 64 hidden
 GCN_STAR = ((82.8, 0.3), (71.2, 0.4), (79.5, 0.4))
@@ -113,8 +118,8 @@ class Table1:
         device: auto, cpu, cuda, cuda:1 …
         data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
         datasets: Only these columns: cora, cora_linqs, citeseer, pubmed.
-        models: Only these lines: gcn, gcn_star, gcde_rk2, gcde_rk4, gcde_dpr5, cgcde_dpr5
-            (diffusion in the tuned table).
+        models: Only these lines: gcn, gcn-hidden=64, gcn_star, gcde_rk2, gcde_rk4, gcde_dpr5,
+            gcde_dpr5-layers=2, cgcde_dpr5 (diffusion in the tuned table).
         epochs: Another number of epochs than the preset's.
         jobs: Runs at a time, each a program of its own. A GPU is shared where NVIDIA's MPS runs,
             else they take turns.
@@ -139,10 +144,9 @@ class Table1:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        lines = [line.model for line in LINES[self.preset]]
         for name, given, known in (
             ("dataset", self.datasets, DATASETS[self.preset]),
-            ("model", self.models, tuple(dict.fromkeys(lines))),
+            ("model", self.models, [line.key for line in LINES[self.preset]]),
         ):
             for value in given:
                 if value not in known:
@@ -167,7 +171,7 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
             "None of the table's data sets is here. Name their folder with --data-root, or ask for "
             "the one that is part of the package: --datasets cora_linqs."
         )
-    lines = [x for x in LINES[config.preset] if not config.models or x.model in config.models]
+    lines = [x for x in LINES[config.preset] if not config.models or x.key in config.models]
     places = [(line, dataset) for dataset in datasets for line in lines]
     names = [f"{line.name}, {COLUMNS[dataset]}" for line, dataset in places]
     cells = [cell_config(config, *place, out) for place in places]
@@ -212,9 +216,8 @@ def cell_config(config: Table1, line: Line, dataset: str, out: Path) -> NodeClas
         data_root=config.data_root,
         fresh=config.fresh,
     )
-    name = "-".join([line.model, *(f"{key}={value:g}" for key, value in line.changes.items())])
     redrawn = "-redrawn" if run.force else ""
-    return dataclasses.replace(run, out=out / f"{name}{redrawn}-{dataset}")
+    return dataclasses.replace(run, out=out / f"{line.key}{redrawn}-{dataset}")
 
 
 def row_of(result: dict[str, Any], line: Line, dataset: str, quick: bool) -> Row:
