@@ -18,15 +18,17 @@ from graphode.flows.stochastic import Stochastic, lone_key
 
 # The most masks that are drawn at once, and the most numbers in them: 16 MiB.
 MOST_MASKS, MOST_NUMBERS = 32, 1 << 22
+RECORDED = -1  # in the place of a stream: what is recorded is there only while its program runs
 
 
 class MasksAhead:
     """Masks of one module at consecutive steps; copies and files of the module hold none."""
 
     def __init__(self) -> None:
-        self.name: tuple[object, ...] = ()
-        self.first = 0
         self.masks: tuple[Tensor, ...] = ()
+        self.first = self.seed = self.word = 0
+        self.rate, self.stream = 0.0, 0
+        self.shape, self.dtype, self.device = torch.Size(), torch.float32, torch.device("cpu")
 
     def __reduce__(self) -> tuple[type["MasksAhead"], tuple[()]]:
         return MasksAhead, ()
@@ -37,23 +39,22 @@ class MasksAhead:
         A product with it may be mapped and differentiated in every way, but a program that is
         compiled or recorded would outlive it.
         """
-        if torch.compiler.is_compiling() or type(h) is not Tensor:
+        if type(h) is not Tensor or torch.compiler.is_compiling():
             return None
         key = lone_key()
         if key is None:
             return None
         seed, step = key
         place = step - self.first
-        if 0 <= place < len(self.masks) and self.name == _name(module, seed, rate, h):
+        if 0 <= place < len(self.masks) and self._are_of(module, seed, rate, h):
             return self.masks[place]
         return None
 
     def draw(self, module: Stochastic, seed: int, step: int, rate: float, h: Tensor) -> Tensor:
         """The mask of a step, by the GPU's kernel, and of those that follow if this one does."""
-        name = _name(module, seed, rate, h)
         shape, device = h.shape[-2:], h.device
         count = 1
-        if name == self.name and step == self.first + len(self.masks):
+        if step == self.first + len(self.masks) and self._are_of(module, seed, rate, h):
             count = max(1, min(MOST_MASKS, MOST_NUMBERS // max(1, shape.numel())))
         # The first step comes with the seed, the others by what they add to it.
         start = mix([seed])
@@ -61,19 +62,28 @@ class MasksAhead:
         steps = torch.arange(count, device=device) if count > 1 else 0
         key = MaskKey(steps, module.path_word, start + step)
         masks = drawn(key, rate, hashed_positions(shape, device))
-        self.name, self.first, self.masks = name, step, masks.unbind() if count > 1 else (masks,)
+        self.first, self.masks = step, masks.unbind() if count > 1 else (masks,)
+        self.seed, self.word, self.rate, self.stream = seed, module.path_word, rate, _stream(h)
+        self.shape, self.dtype, self.device = h.shape, h.dtype, device
         return self.masks[0]
 
+    def _are_of(self, module: Stochastic, seed: int, rate: float, h: Tensor) -> bool:
+        """Whether all that a mask depends on but the step, and its memory's stream, is the same."""
+        return (
+            h.shape == self.shape
+            and h.dtype is self.dtype
+            and h.device == self.device
+            and seed == self.seed
+            and module.path_word == self.word
+            and rate == self.rate
+            and self.stream == _stream(h) != RECORDED
+        )
 
-def _name(module: Stochastic, seed: int, rate: float, h: Tensor) -> tuple[object, ...]:
-    """All that a mask depends on but the step, and the stream that its memory belongs to."""
-    return seed, module.path_word, rate, h.shape[-2:], h.dtype, h.device, _stream(h)
 
-
-def _stream(h: Tensor) -> int | None:
-    """The stream that runs what is launched now; None if it is recorded instead."""
+def _stream(h: Tensor) -> int:
+    """The stream that runs what is launched now, or `RECORDED`."""
     if not h.is_cuda:
         return 0
-    if torch.cuda.is_current_stream_capturing():
-        return None
-    return torch._C._cuda_getCurrentRawStream(h.get_device())
+    stream = torch._C._cuda_getCurrentRawStream(h.get_device())
+    # Nothing can be recorded on the default stream, which is 0.
+    return RECORDED if stream and torch.cuda.is_current_stream_capturing() else stream

@@ -78,16 +78,16 @@ class stochastic:
 
     def __init__(self, seed: Number, step: Number = 0, sample: Tensor | None = None) -> None:
         self._prefix = Prefix.of(seed, step, sample)
-        self._before: list[Prefix | None] = []
+        self._before: tuple[Any, ...] = ()  # a pair: what was there, and what was before it
 
     def __enter__(self) -> None:
         global _prefix
-        self._before.append(_prefix)
+        self._before = (_prefix, self._before)
         _prefix = self._prefix
 
     def __exit__(self, *_: object) -> None:
         global _prefix
-        _prefix = self._before.pop()
+        _prefix, self._before = self._before
 
 
 @contextmanager
@@ -113,9 +113,7 @@ def _mixed(prefix: Prefix | None) -> Number | None:
 
 def lone_key() -> tuple[int, int] | None:
     """Seed and step of masks drawn now, if they are whole numbers and all that the masks have."""
-    if _solve is not None or _prefix is None or _prefix.known is None:
-        return None
-    return None if isinstance(_prefix.last, Tensor) else (_prefix.known[0], _prefix.last)
+    return None if _solve is not None or _prefix is None else _prefix.lone
 
 
 def has_one_mask() -> bool:
@@ -186,7 +184,9 @@ class Stochastic(nn.Module):
         path_hash = mix([int.from_bytes(digest, "little")])
         assert isinstance(path_hash, int)
         self.path_hash = path_hash
-        self.path_word = mix([0], start=path_hash)
+        word = mix([0], start=path_hash)
+        assert isinstance(word, int)
+        self.path_word = word
 
     def keep_mask(self, rate: float, positions: Tensor, like: Tensor) -> Tensor:
         """1/(1 − rate) where kept and 0 elsewhere, `[*keys, *positions]`, in the dtype of `like`.
