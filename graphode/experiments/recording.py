@@ -1,8 +1,9 @@
 """Epochs as recorded programs: CUDA graphs that are replayed, adaptive solvers included.
 
-Teaching is one program and evaluating another, so that an epoch may go without the second. What
-the first, unrecorded calls have changed is put back, so that every epoch is a replay, whether the
-run was interrupted or not. An adaptive solver is recorded for as many attempts as any member
+Teaching is one program and evaluating another, so that an epoch may go without the second; in a
+third an epoch is evaluated beside the teaching of the next. What the first, unrecorded calls have
+changed is put back, so that every epoch is a replay, whether the run was interrupted or not. An
+adaptive solver is recorded for as many attempts as any member
 needs; more attempts change nothing, as who has arrived rests. When a member comes to need more,
 the block of epochs is taken back, recorded anew with more attempts, and run again: results never
 depend on how many were recorded.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 CALLS_TO_RECORD = 4  # see `graphode.capture`
 MORE_ATTEMPTS = 2
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]
+Capture = Callable[..., Callable[[], None]]  # see `graphode.capture`, without its device
 
 
 class Recording:
@@ -48,13 +49,13 @@ class Recording:
         """So many epochs."""
         before = self._snapshot() if self.adaptive else {}
         self._replay(epochs)
-        while self.adaptive and bool(self.trainer.gave_up):
+        while self.adaptive and bool(self.trainer.gave_up.any()):
             self.trainer.load(before)
             self._record(self.attempts + MORE_ATTEMPTS)
             self._replay(epochs)
 
     def _replay(self, epochs: int) -> None:
-        self.trainer.run(epochs, self.teach, self.evaluate)
+        self.trainer.run(epochs, self.teach, self.evaluate, self.both)
 
     def _record(self, attempts: int) -> None:
         trainer = self.trainer
@@ -64,11 +65,13 @@ class Recording:
         before = self._snapshot()
         if isinstance(trainer.objective, BatchedObjective):
             trainer.learn = self.capture(trainer.update)
-            self.teach, self.evaluate = trainer.teach, trainer.evaluate
+            self.teach, self.evaluate, self.both = trainer.teach, trainer.evaluate, None
             programs = [trainer.learn]
         else:
-            self.teach, self.evaluate = self.capture(trainer.teach), self.capture(trainer.evaluate)
-            programs = [self.teach, self.evaluate]
+            self.teach = self.capture(trainer.teach)
+            self.evaluate = self.capture(trainer.evaluate, sharing=self.teach)
+            self.both = self.capture(trainer.evaluate_and_teach, sharing=self.teach)
+            programs = [self.teach, self.evaluate, self.both]
         for _ in range(CALLS_TO_RECORD):
             for program in programs:
                 program()

@@ -5,8 +5,10 @@ loss, gradients and Adam; `Trainer.evaluate` is measures and selection. Both wor
 tensors and never ask the host, so that each can be captured as a CUDA graph; what they find goes
 into a block of rows that the host reads every `log_every` epochs. Where an epoch has many batches,
 `Trainer.learn`, one update, is what is captured. Every epoch is taught; one that cannot be selected
-is evaluated only at the end of a block, which the host decides (`Training.evaluates`). `train` is
-the loop around it: chunks of members, blocks of epochs, metrics and checkpoints.
+is evaluated only at the end of a block, which the host decides (`Training.evaluates`). A GPU
+evaluates an epoch while it computes the gradients of the next, both from the same parameters
+(`Trainer.evaluate_and_teach`): the one fills what the other leaves idle. `train` is the loop around
+it: chunks of members, blocks of epochs, metrics and checkpoints.
 """
 
 import dataclasses
@@ -106,7 +108,9 @@ class Trainer:
         self.train_loss = torch.zeros(members, dtype=torch.float64, device=device)
         self.learn: Callable[[], None] = self.update
         self.attempts = 0
-        self.gave_up = torch.zeros((), dtype=torch.bool, device=device)
+        self.gave_up = torch.zeros(2, dtype=torch.bool, device=device)  # taught, evaluated
+        self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.awaited: torch.cuda.Stream | None = None
         self.kept = [p.detach().clone() for p in self.parameters if training.keep_selected]
         if hasattr(objective, "follow"):
             objective.follow(self.epoch)  # pyright: ignore[reportAttributeAccessIssue]
@@ -146,18 +150,33 @@ class Trainer:
             chosen = better.reshape(-1, *(1,) * (kept.ndim - 1))
             kept.copy_(torch.where(chosen, parameter.detach(), kept))
 
-        self._watch(solves)
+        self._watch(solves, self.gave_up[1])
         cost = self._per_member(_evaluations(solves)) if self.costs is None else self.costs[:, 2]
         values = [measured[name].to(cost) for name in self.objective.measures]
         place = self._place(epoch)
         self.block[..., 1 : -len(COSTS)].index_copy_(0, place, torch.stack(values, -1)[None])
         self.block[..., -1].index_copy_(0, place, cost[None])
 
+    def evaluate_and_teach(self) -> None:
+        """The second half of an epoch beside the first half of the next.
+
+        On a GPU at the same time, but for what changes parameters, which waits for both.
+        """
+        if self.beside is None:
+            self.evaluate()
+        else:
+            self.beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.beside):
+                self.evaluate()
+            self.awaited = self.beside
+        self.teach()
+
     def run(
         self,
         epochs: int,
         teach: Callable[[], None] | None = None,
         evaluate: Callable[[], None] | None = None,
+        both: Callable[[], None] | None = None,
     ) -> None:
         """So many epochs, each evaluated where `Training.evaluates` says so.
 
@@ -165,19 +184,30 @@ class Trainer:
             epochs: How many.
             teach: A program that repeats `teach`; by default the method itself.
             evaluate: Likewise.
+            both: Likewise, of `evaluate_and_teach`; by default one comes after the other.
         """
         first = int(self.epoch)  # read once: on a GPU the host would wait for every epoch
         teach, evaluate = teach or self.teach, evaluate or self.evaluate
+        is_due = False
         for epoch in range(first, first + epochs):
-            teach()
-            if self.training.evaluates(epoch):
-                evaluate()
+            if is_due and both is not None:
+                both()
+            else:
+                if is_due:
+                    evaluate()
+                teach()
+            is_due = self.training.evaluates(epoch)
+        if is_due:
+            evaluate()
 
     def update(self) -> None:
         """One update of every member."""
         self.ensemble.train()  # here, as a recording may be made of updates alone
         differentiate = getattr(self.objective, "loss_and_gradients", self._differentiated)
         loss, gradients = differentiate(self.ensemble)
+        if self.awaited is not None:  # an evaluation there still reads the parameters
+            torch.cuda.current_stream().wait_stream(self.awaited)
+            self.awaited = None
         self.optimizer.step(gradients, self._pace())
         self.train_loss.add_(loss, alpha=1 / self.num_batches)
 
@@ -186,14 +216,14 @@ class Trainer:
         with key, record_stats() as solves:
             loss = self.objective.loss(ensemble)
             gradients = torch.autograd.grad(loss.sum(), self.parameters, materialize_grads=True)
-        self._watch(solves)
+        self._watch(solves, self.gave_up[0])
         return loss.detach(), gradients
 
-    def _watch(self, solves: list[Stats]) -> None:
+    def _watch(self, solves: list[Stats], gave_up: Tensor) -> None:
         """Notice solves that were recorded with too few attempts; others have raised."""
         for stats in solves:
             if stats.status is not None:
-                self.gave_up.logical_or_((stats.status > Status.EVENT).any())
+                gave_up.logical_or_((stats.status > Status.EVENT).any())
 
     def count(self) -> Tensor:
         """Evaluations per solve at the present parameters, `[members, 3]`."""

@@ -72,7 +72,11 @@ class CapturedFlows:
         return self.recordings[key][1](h)
 
 
-def capture(function: Callable[[], None], device: torch.device | str) -> Callable[[], None]:
+def capture(
+    function: Callable[[], None],
+    device: torch.device | str,
+    sharing: Callable[[], None] | None = None,
+) -> Callable[[], None]:
     """`function` as a program: on a GPU recorded at its fourth call, and replayed from then on.
 
     It must work in place, on tensors of the device alone, and never ask the host: no `.item()`,
@@ -83,18 +87,22 @@ def capture(function: Callable[[], None], device: torch.device | str) -> Callabl
     Args:
         function: Takes and returns nothing.
         device: Where its tensors are.
+        sharing: A program that never runs at the same time, and whose memory this one may use.
     """
-    return _Program(function) if torch.device(device).type == "cuda" else function
+    if torch.device(device).type != "cuda":
+        return function
+    return _Program(function, sharing if isinstance(sharing, _Program) else None)
 
 
 class _Program:
     WARM_UP = 3
 
-    def __init__(self, function: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], None], sharing: "_Program | None") -> None:
         self.function = function
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream() if sharing is None else sharing.stream
+        self.pool = torch.cuda.graph_pool_handle() if sharing is None else sharing.pool
 
     def __call__(self) -> None:
         if self.graph is None and self.calls < self.WARM_UP:
@@ -106,7 +114,8 @@ class _Program:
             return
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with _without_collection(), torch.cuda.graph(self.graph, stream=self.stream):
+            recording = torch.cuda.graph(self.graph, pool=self.pool, stream=self.stream)
+            with _without_collection(), recording:
                 self.function()
         self.graph.replay()
 

@@ -33,7 +33,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, chunk):
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_run_interrupted_before_its_selection_ends_with_the_same_bits(tmp_path, recorded):
-    options = {"select_from": 8, "capture": (lambda function: function) if recorded else None}
+    options = {"select_from": 8, "capture": (lambda function, **_: function) if recorded else None}
     whole = train_in(tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
         train_in(tmp_path / "cut", interrupt_at(6), **options)
