@@ -5,7 +5,6 @@ import datetime
 import gc
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from graphode.experiments.provenance import processor
 
 
 def side_by_side(
@@ -124,13 +125,9 @@ def write(found: dict[str, Any], path: Path) -> None:
 
 def machine(device: str) -> dict[str, Any]:
     """Hardware, versions and date, to stand beside every number."""
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next((line.split(":")[1].strip() for line in lines if "model name" in line), name)
     found = {
         "date": datetime.date.today().isoformat(),
-        "cpu": name,
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
         "device": device,

@@ -21,7 +21,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
-from graphode.experiments.tables import Row, label_of, rich_table, write
+from graphode.experiments.tables import Row, label_of, rich_table, taken, write
 
 METRIC = "test accuracy, %"
 COLUMNS = {
@@ -240,6 +240,7 @@ def row_of(result: dict[str, Any], line: Line, dataset: str, quick: bool) -> Row
         epochs=result["config"]["epochs"],
         label=label_of(result, quick),
         folder=str(result["config"]["out"]),
+        **taken(result),
     )
 
 

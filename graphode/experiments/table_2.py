@@ -21,7 +21,7 @@ from rich.markup import escape
 from graphode.experiments.run_folder import RESULT
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, check_asked, label_of, rich_table, write
+from graphode.experiments.tables import Row, check_asked, label_of, rich_table, taken, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_presets import Model, Preset
@@ -311,6 +311,7 @@ def rows_of(
             epochs=0 if line.model in BASELINES else result["config"]["epochs"],
             label=label_of(result, quick),
             folder=str(result["config"]["out"]),
+            **taken(result),
         )
         for name, metrics in (columns or {column: result["metrics"]}).items()
         for metric, value in metrics.items()

@@ -26,7 +26,7 @@ from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, check_asked, label_of, write
+from graphode.experiments.tables import Row, check_asked, label_of, taken, write
 
 NAMES = {
     "mape": "MAPE, %",
@@ -253,6 +253,7 @@ def rows_of(result: dict[str, Any], folder: Path, line: Line, quick: bool) -> li
         "epochs": result["config"]["epochs"],
         "label": label_of(result, quick),
         "folder": str(folder),
+        **taken(result),
     }
     rows = []
     for metric, values in result["metrics"].items():

@@ -32,6 +32,7 @@ class Row:
         epochs: Trained.
         label: What a reader must know before comparing, such as "quick".
         folder: Where the run lies.
+        device, date: What trained it, and on which day it was finished.
     """
 
     model: str
@@ -48,6 +49,8 @@ class Row:
     epochs: int
     label: str = ""
     folder: str = ""
+    device: str = ""
+    date: str = ""
 
 
 def write(
@@ -104,6 +107,11 @@ def label_of(result: Mapping[str, Any], quick: bool) -> str:
         "run beside others": result.get("programs", 1) > 1,  # so that its seconds are many
     }
     return ", ".join(word for word, holds in words.items() if word and holds)
+
+
+def taken(result: Mapping[str, Any]) -> dict[str, str]:
+    """Device and date of the run that a row comes from."""
+    return {"device": result["device"], "date": result["date"][: len("2026-01-01")]}
 
 
 def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:

@@ -286,7 +286,10 @@ def test_a_failed_run_is_a_row_without_numbers():
         "evaluations": {"evaluations": 4.0},
         "seconds": 1.0,
         "config": {"protocol": "next_sample", "epochs": 2, "out": "x"},
+        "device": "NVIDIA H200",
+        "date": "2026-11-18T11:38:34+00:00",
     }
     (row,) = rows_of(result, Line("GCGRU", "gcgru"), "30 %", FIVE_MINUTES, quick=False)
     assert row.mean is None
     assert row.members == 0
+    assert (row.device, row.date) == ("NVIDIA H200", "2026-11-18")
