@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from graphode import __version__
+from graphode.experiments.heap import keep_freed_memory
 
 HELP = ("-h", "--help")
 USAGE = """\
@@ -87,6 +88,7 @@ def _main(arguments: list[str]) -> None:
             print(f"usage: graphode {arguments[0]} …", *group, sep="\n")
             return
     commands = _commands()
+    keep_freed_memory()
     for name, (settings, action) in commands.items():
         if tuple(arguments[: len(name)]) == name:
             import tyro

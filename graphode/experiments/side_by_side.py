@@ -24,6 +24,7 @@ import torch
 from rich.console import Console
 
 from graphode.ensembles import share_memory
+from graphode.experiments.heap import keep_freed_memory
 from graphode.experiments.progress import clock
 from graphode.experiments.run_folder import RunFolder
 from graphode.experiments.sitting import say
@@ -133,6 +134,7 @@ def _made(run: Run, config: Any, log: Path, jobs: int, threads: int, dtype: torc
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     share_memory(jobs)
+    keep_freed_memory()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
         try:
