@@ -25,6 +25,7 @@ from graphode.experiments.training import Outcome, Training, train
 from graphode.flows import Flow, capture
 
 ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
+ERRORS_SPACE = 1 << 20  # bytes, for those of all members and for learned forces
 # With a message of 32 channels for each, 16 MB, which a CPU's allocator keeps for the next (four
 # times as many are half as fast, measured), or a quarter of a GB.
 PAIRS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 21}
@@ -59,7 +60,14 @@ def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, 
     size = 0
     if config.model not in BASELINES:
         size = sum(p.numel() * p.element_size() for p in builder(config)(0).parameters())
-    folder.open(fresh=config.fresh, space=ADAM_TENSORS * size * config.members)
+    # Paths of one member: five halves and a whole at most, in four bytes a number.
+    paths = 4 * (config.system.num_steps + 2) * config.n * CHANNELS * 4
+    folder.open(
+        fresh=config.fresh,
+        space=ADAM_TENSORS * size * config.members,
+        lines=config.epochs if size else 0,
+        arrays=paths + ERRORS_SPACE,
+    )
     states = simulated(config.system, config.system_seeds).states
     train_half, test_half = halves(states.to(device))
     if config.model in BASELINES:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import statistics
 from typing import Any
 
@@ -27,6 +28,7 @@ from graphode.graphs import Graph
 from graphode.models import SparseFeatures
 
 ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
+ARRAYS_SPACE = 1 << 20  # bytes; see `followed`
 
 
 @dataclasses.dataclass
@@ -96,12 +98,17 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
     objective = NodeObjective.of(data, device)
     build = builder(config, data.num_features, data.num_classes)
     size = sum(p.numel() * p.element_size() for p in build(0).parameters())
-    folder.open(fresh=config.fresh, space=ADAM_TENSORS * size * (config.chunk or config.members))
-    chunk = config.chunk
+    # On a CPU one member after the other is faster: its tensors stay in the cache.
+    chunk = config.chunk or (1 if device.type == "cpu" else None)
+    at_once = chunk or config.members
+    folder.open(
+        fresh=config.fresh,
+        space=ADAM_TENSORS * size * at_once,
+        lines=config.epochs * math.ceil(config.members / at_once),
+        arrays=ARRAYS_SPACE,
+    )
     if chunk is None:
-        # On a CPU one member after the other is faster: its tensors stay in the cache.
-        fits = 1 if device.type == "cpu" else members_that_fit(build, objective.loss, device)
-        chunk = min(config.members, fits)
+        chunk = min(config.members, members_that_fit(build, objective.loss, device))
     training = Training(
         epochs=config.epochs,
         lr=config.lr,

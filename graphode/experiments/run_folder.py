@@ -5,6 +5,7 @@
     checkpoint.safetensors   all that is needed to go on; replaced as a whole, never edited
     arrays.npz               what the figures need beside the metrics, if anything
     result.json              written last: where it is, the run is finished
+    lock                     while a program works there
 
 Tables and figures are made from these files only. A checkpoint knows how long `metrics.jsonl` was
 when it was written; what a killed run wrote after it is cut off before the run goes on.
@@ -15,7 +16,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from graphode.experiments.folder_lock import FolderLock
+
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINT, ARRAYS = "checkpoint.safetensors", "arrays.npz"
+LINE_BYTES = 600  # of metrics: the longest seen have 560
 
 # Metadata of a field that does not change what a run computes: where it lies, how it is shown.
 NOT_IDENTITY: Mapping[str, Any] = {"identity": False}
@@ -55,31 +59,52 @@ class RunFolder:
     def __init__(self, path: Path, config: Any) -> None:
         self.path = Path(path)
         self.config = config
+        self.lock = FolderLock(self.path)
 
-    def open(self, *, fresh: bool = False, space: int = 0) -> None:
+    def open(self, *, fresh: bool = False, space: int = 0, lines: int = 0, arrays: int = 0) -> None:
         """Claim the folder; all that can be refused is refused here, before the work.
+
+        It is this program's until the run is finished, or `close`.
 
         Args:
             fresh: Throw away what an earlier run left.
             space: Bytes a checkpoint will need. The old one stays until the new one is whole, so
                 there must be room for two.
+            lines: Of metrics, when the run is finished.
+            arrays: Bytes of what figures need, at most.
         """
-        if not fresh:
-            self._check_config()
+        beside = arrays + LINE_BYTES * lines
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if not self.lock.acquire():
+                raise ValueError(
+                    f"Another process is training in {self.path}: wait for it, stop it, or give "
+                    f"another --out."
+                )
             if fresh:
                 for name in (RESULT, CHECKPOINT, METRICS, ARRAYS, CONFIG):
                     (self.path / name).unlink(missing_ok=True)
-            _reserve(self.path / "space.tmp", 2 * space + 4096)
+            else:
+                self._check_config()
+            written = _size(self.path / METRICS)
+            _reserve(self.path / "space.tmp", 2 * space + max(0, beside - written) + 4096)
             if not (self.path / CONFIG).exists():
                 _write_whole(self.path / CONFIG, _json(settings_of(self.config)))
         except OSError as error:
+            self.close()
             raise OSError(
                 f"The run folder {self.path} cannot be used: {error.strerror or error}. It must be "
                 f"a folder that can be written, with room for {_megabytes(2 * space)} of "
-                f"checkpoints. Free some, or name another place with --out."
+                f"checkpoints and {_megabytes(beside)} of metrics and arrays. Free some, or name "
+                f"another place with --out."
             ) from error
+        except ValueError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other programs work in the folder."""
+        self.lock.release()
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -88,7 +113,7 @@ class RunFolder:
         if not (self.path / RESULT).exists():
             return None
         result = read_json(self.path / RESULT)
-        if "config" in result:
+        if isinstance(result.get("config"), dict):
             result["config"]["out"] = str(self.path)  # the folder may have been moved
         return result
 
@@ -118,27 +143,42 @@ class RunFolder:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to the metrics."""
-        with open(self.path / METRICS, "a") as file:
+        with self._writing(), open(self.path / METRICS, "a") as file:
             file.writelines(json.dumps(_finite(row)) + "\n" for row in rows)
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replace the checkpoint, after the metrics it speaks of have reached the disk."""
-        with open(self.path / METRICS, "ab") as file:
+        with self._writing(), open(self.path / METRICS, "ab") as file:
             os.fsync(file.fileno())
             facts = {**facts, "metrics_bytes": file.tell()}
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         data = safetensors.torch.save(held, {"facts": json.dumps(facts)})
-        _write_whole(self.path / CHECKPOINT, data)
+        with self._writing():
+            _write_whole(self.path / CHECKPOINT, data)
 
     def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep what figures need."""
         partial = self.path / "arrays.tmp.npz"
-        np.savez_compressed(partial, allow_pickle=False, **arrays)
-        partial.replace(self.path / ARRAYS)
+        with self._writing():
+            np.savez_compressed(partial, allow_pickle=False, **arrays)
+            partial.replace(self.path / ARRAYS)
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result: the run is finished."""
-        _write_whole(self.path / RESULT, _json(result))
+        with self._writing():
+            _write_whole(self.path / RESULT, _json(result))
+        self.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Errors of the disk say where, and what becomes of the run."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(
+                f"The run folder {self.path} cannot be written: {error.strerror or error}. When it "
+                f"can, the same command goes on from the last checkpoint."
+            ) from error
 
     def _check_config(self) -> None:
         """Refuse a folder that holds another run."""
@@ -178,11 +218,17 @@ def settings_of(config: Any) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file."""
     try:
-        return json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(
             f"{path} is not valid JSON ({error}). It was changed by hand; start anew with --fresh."
         ) from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path} must hold a JSON object, but holds {content!r:.40}. It was changed by hand; "
+            f"start anew with --fresh."
+        )
+    return content
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -248,5 +294,9 @@ def _reserve(path: Path, size: int) -> None:
             path.unlink(missing_ok=True)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"
+    return f"{math.ceil(size / 1e6)} MB"

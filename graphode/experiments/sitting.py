@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from graphode.experiments.run_folder import CHECKPOINT, RunFolder
+from graphode.experiments.run_folder import CHECKPOINT, RESULT, RunFolder
 
 Result = dict[str, Any]
 
@@ -29,14 +29,23 @@ def sit(
     folder = RunFolder(config.out, config)
     result = None if config.fresh else folder.result
     if result is not None:
-        say(console, f"{line(result)}\nRead from {folder.path}, finished before (--fresh anew).")
+        try:
+            known = line(result)
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"{folder.path / RESULT} lacks what a result has ({error!r}). It was changed by "
+                f"hand, or written by another version; start anew with --fresh."
+            ) from error
+        say(console, f"{known}\nRead from {folder.path}, finished before (--fresh anew).")
         return result
     try:
         result = make(config, folder, console)
     except KeyboardInterrupt:
         say(console, _how_to_go_on(folder))
         raise
-    say(console, f"{line(result)}\nResult: {folder.path / 'result.json'}")
+    finally:
+        folder.close()
+    say(console, f"{line(result)}\nResult: {folder.path / RESULT}")
     return result
 
 

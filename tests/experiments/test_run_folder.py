@@ -1,14 +1,21 @@
 """A run's folder refuses what is not its own, before the work."""
 
 import dataclasses
+import errno
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from graphode.experiments import run_folder
+from graphode.experiments import folder_lock, run_folder
 from graphode.experiments.run_folder import NOT_IDENTITY, RunFolder, read_metrics
+from graphode.experiments.sitting import sit
+
+LOCKS = pytest.mark.skipif(os.name == "nt", reason="has no locks of this kind")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +139,36 @@ def test_a_full_disk_is_known_at_the_start(tmp_path, monkeypatch):
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def test_room_for_metrics_and_arrays_is_asked_for_too(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *args: asked.append(args[2]), raising=False)
+    opened(tmp_path, lines=1000, arrays=50_000)
+    (tmp_path / "metrics.jsonl").write_bytes(bytes(100_000))
+    opened(tmp_path, lines=1000, arrays=50_000)
+    assert asked[0] >= 1000 * 500 + 50_000
+    assert asked[0] - asked[1] == 100_000  # which lie there already
+
+
+def test_a_disk_that_fills_in_mid_run_is_named(tmp_path, monkeypatch):
+    folder = opened(tmp_path)
+    text = f"The run folder {tmp_path} cannot be written: No space left on device.*goes on from"
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_folder.json, "dumps", full)
+    with pytest.raises(OSError, match=text):
+        folder.append([{"epoch": 0}])
+    monkeypatch.undo()
+    monkeypatch.setattr(run_folder.np, "savez_compressed", full)
+    with pytest.raises(OSError, match=text):
+        folder.save_arrays({})
+    monkeypatch.setattr(run_folder.os, "fsync", full)
+    for write in (lambda: folder.save({"a": torch.ones(1)}, {}), lambda: folder.finish({})):
+        with pytest.raises(OSError, match=text):
+            write()
+
+
 def test_without_reserving_the_disk_is_tried_by_writing(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     opened(tmp_path, space=3_000_000)
@@ -171,3 +208,99 @@ def test_a_run_whose_settings_are_lost_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="not valid JSON"):
         opened(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"must hold a JSON object, but holds \[1\].*--fresh"):
+        opened(tmp_path)
+
+
+@LOCKS
+def test_a_second_is_refused_and_removes_nothing(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0}])
+    text = f"Another process is training in {tmp_path}: wait for it, stop it, or .*--out"
+    for fresh in (False, True):
+        with pytest.raises(ValueError, match=text):
+            opened(tmp_path, fresh=fresh)
+    assert read_metrics(tmp_path) == [{"epoch": 0}]
+    folder.close()
+    assert opened(tmp_path).checkpoint() is None
+
+
+@LOCKS
+def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
+    program = (
+        "import sys, time; from graphode.experiments.folder_lock import FolderLock;"
+        "from pathlib import Path;"
+        "lock = FolderLock(Path(sys.argv[1]));"
+        "print(lock.acquire(), flush=True); time.sleep(300)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "True\n"
+        with pytest.raises(ValueError, match="Another process"):
+            opened(tmp_path)
+        first.kill()
+    opened(tmp_path)
+
+
+@LOCKS
+def test_a_run_that_ends_lets_the_next_begin(tmp_path):
+    first = opened(tmp_path)
+    first.finish({})
+    second = opened(tmp_path)
+    assert (tmp_path / "lock").exists()
+    first.close()  # which has nothing left to give back
+    assert (tmp_path / "lock").exists()
+    second.close()
+    assert not (tmp_path / "lock").exists()
+
+
+@LOCKS
+def test_a_result_is_read_while_another_process_works_there(tmp_path):
+    opened(tmp_path).finish({"done": True})
+    again = opened(tmp_path)
+    assert RunFolder(tmp_path, Config()).result == {"done": True}
+    again.close()
+
+
+@LOCKS
+def test_a_file_system_without_locks_is_used_as_it_is(tmp_path, monkeypatch):
+    def refuse(handle: int, what: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
+    first, second = opened(tmp_path), opened(tmp_path)
+    first.finish({})
+    second.finish({})
+    assert not (tmp_path / "lock").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sitting:
+    out: Path
+    fresh: bool = dataclasses.field(default=False, metadata=NOT_IDENTITY)
+
+    def resolved(self) -> "Sitting":
+        return self
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"loss": {}, "config": 1}'])
+def test_a_result_that_lacks_what_a_result_has_is_named(tmp_path, content):
+    def never(*args: object) -> dict[str, float]:
+        raise AssertionError("it is finished")
+
+    (tmp_path / "config.json").write_text(json.dumps({"out": str(tmp_path)}))
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ValueError, match=r"result\.json .*changed by hand.*--fresh"):
+        sit(Sitting(tmp_path), None, never, lambda result: f"{result['loss']['mean']:.3f}")
+
+
+def test_a_run_that_fails_lets_the_next_begin(tmp_path):
+    def fails(config: Sitting, folder: RunFolder, console: object) -> dict[str, float]:
+        folder.open()
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            sit(Sitting(tmp_path), None, fails, str)
