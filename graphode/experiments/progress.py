@@ -5,10 +5,12 @@ Test metrics are not shown before the end: nobody should stop a run by them.
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 LINES = 10  # plain lines per run, at most
 
@@ -58,18 +60,22 @@ def summary(row: dict[str, Any]) -> str:
     return " | ".join(words)
 
 
+class _LineByLine(Progress):
+    """What is run, where it stands, what was measured: a line each, for narrow terminals too."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        for task in self.tasks:
+            yield Text(task.description)
+            yield self.make_tasks_table([task])
+            yield Text(task.fields["summary"])
+
+
 class LiveDisplay:
     """A bar that moves."""
 
     def __init__(self, console: Console, title: str, epochs: int) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[summary]}"),
-        )
-        self.progress = Progress(*columns, console=console)
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+        self.progress = _LineByLine(*columns, console=console)
         self.title, self.epochs = title, epochs
         self.task = self.progress.add_task(title, total=epochs, summary="")
 

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display
@@ -51,6 +52,27 @@ def test_on_a_terminal_there_is_a_bar():
     assert isinstance(display(Console(file=io.StringIO()), "", 5), PlainDisplay)
     assert "5/5" in shown
     assert "validation accuracy 81.2 ± 0.4 %" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_narrow_terminal_shows_all_that_a_wide_one_does(width):
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    shown = LiveDisplay(console, "gcde_rk4 on cora_linqs, 100 members", 2000)
+    shown.begin(1, 4, 0)
+    shown.update({**ROW, "epoch": 41})
+    with console.capture() as drawn:
+        console.print(shown.progress.get_renderable())
+    lines = drawn.get().splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(" ".join(lines).split())
+    for word in (
+        "gcde_rk4 on cora_linqs, 100 members, part 2 of 4",
+        "42/2000 -:--:-- left",
+        "loss 0.500, validation 0.750",
+        "validation accuracy 81.2 ± 0.4 %",
+        "20.5 evaluations",
+    ):
+        assert word in words
 
 
 def test_chunks_are_numbered():
