@@ -27,7 +27,7 @@ class ChebField(nn.Module):
         channels: Width of the state.
         order: K.
         activation: σ; None for none.
-        largest_eigenvalue: λ_max; 2 is a bound for every graph, None computes it.
+        largest_eigenvalue: λ_max; 2 is a bound for every graph, None computes that of each.
         bias: Whether b is there.
 
     Shapes:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph, SpectralBasis, spectral_basis
 from graphode.graphs.validation import checked_state
 
@@ -32,7 +32,7 @@ class SpectralField(nn.Module):
         channels: Width of the state.
         knots: Number of functions φ_k.
         activation: σ; None for none.
-        num_modes: Keep only the smoothest modes; all by default.
+        num_modes: Keep only the smoothest modes, of each graph of a batch; all by default.
         bias: Whether b is there.
 
     Shapes:
@@ -48,7 +48,11 @@ class SpectralField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_positive("knots", knots - 1, "A piecewise linear function needs two knots.")
+        if knots < 2:
+            raise ValueError(
+                f"`knots` must be 2 or more, but is {knots}. A piecewise linear function on [0, 2] "
+                f"has knots at both ends."
+            )
         self.channels, self.knots, self.num_modes = channels, knots, num_modes
         self.activation = find_activation(activation)
         self.weight = nn.Parameter(torch.empty(knots, channels, channels))
@@ -76,7 +80,14 @@ class SpectralField(nn.Module):
         return self.activation(out if self.bias is None else out + self.bias)
 
     def _decomposed(self, source: Graph) -> SpectralBasis:
-        return spectral_basis(source.normalize("sym_laplacian"), self.num_modes)
+        """The modes of every graph of a batch, one graph after the other."""
+        parts = source.normalize("sym_laplacian").unbatch()
+        bases = [spectral_basis(one, self.num_modes) for one in parts]
+        none = source.edge_weight.new_zeros(0, 0)  # all there is in a batch of no graph
+        return SpectralBasis(
+            torch.cat([none.flatten(), *(basis.eigenvalues for basis in bases)]),
+            torch.block_diag(none, *(basis.eigenvectors for basis in bases)),
+        )
 
     def _hats(self, eigenvalues: Float[Tensor, " modes"]) -> Float[Tensor, "modes knots"]:
         """φ_k(λ): 1 at its own knot, 0 at all others, linear between."""

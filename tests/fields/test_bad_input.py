@@ -262,6 +262,11 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         "A spectral basis needs a symmetric matrix, but the graph is directed or normalised by "
         'rows. Use `graph.normalize("sym_laplacian")` of an undirected graph.',
     ),
+    "one knot": (
+        lambda: F.SpectralField(4, knots=1),
+        "`knots` must be 2 or more, but is 1. A piecewise linear function on [0, 2] has knots at "
+        "both ends.",
+    ),
     "an alpha of one": (
         lambda: F.CGNNField(4, alpha=1.0),
         "`alpha` must be between 0 and 1, but is 1.0. Solutions are bounded below 1.",

@@ -1,6 +1,7 @@
 """Filters of the Laplacian and of walks, against dense formulas."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 import graphode as gd
 from graphode import fields as F
 from graphode.fields import structure
-from graphode.graphs import Graph, ppmi, scaled_laplacian
+from graphode.graphs import DenseGraph, Graph, ppmi, scaled_laplacian
 from tests.fields.registry import weighted_graph
 
 
@@ -71,6 +72,26 @@ def test_spectral_equals_its_dense_formula():
     with torch.no_grad():  # Multipliers of 1 at all knots are the identity.
         field.weight.copy_(torch.eye(4).expand(3, 4, 4))
     torch.testing.assert_close(field(0.0, h, graph), h)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: F.ChebField(4, largest_eigenvalue=None), lambda: F.SpectralField(4, num_modes=2)],
+    ids=["the largest eigenvalue", "the smoothest modes"],
+)
+def test_each_graph_of_a_batch_has_its_own_spectrum(build: Callable[[], nn.Module]):
+    field = build()
+    full, path = torch.ones(4, 4).fill_diagonal_(0), torch.diag(torch.ones(4), 1)
+    graphs = [Graph.from_dense(full), Graph.from_dense(path + path.t())]
+    states = [torch.randn(4, 4), torch.randn(5, 4)]
+    expected = torch.cat([field(0.0, h, g) for h, g in zip(states, graphs, strict=True)])
+    torch.testing.assert_close(field(0.0, torch.cat(states), Graph.batch(graphs)), expected)
+    h = torch.randn(3, 2, 4, 4)
+    alone = torch.stack([field(0.0, h[:, 0], graphs[0]), field(0.0, h[:, 1], graphs[0])], 1)
+    for together in (Graph.batch(graphs[:1] * 2), DenseGraph(full.expand(2, 4, 4))):
+        torch.testing.assert_close(field(0.0, h, together), alone)
+    none = gd.radius_graph(torch.rand(0, 5, 2), 1.0)
+    assert field(0.0, torch.randn(2, 0, 5, 4), none).shape == (2, 0, 5, 4)
 
 
 def test_dual_equals_two_convolutions():

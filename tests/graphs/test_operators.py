@@ -178,6 +178,9 @@ def test_bad_operators_name_the_remedy():
         chebyshev(graph.normalize("sym"), h, -1)
     with pytest.raises(ValueError, match=r"normalised as 'sym'. Use `scaled_laplacian\(graph.sou"):
         scaled_laplacian(graph.normalize("sym"))
+    for kind in ("sym", "symm"):
+        with pytest.raises(ValueError, match=rf"Unknown Laplacian '{kind}'. Choose one of: lapl"):
+            scaled_laplacian(graph, kind)
     with pytest.raises(ValueError, match=r"must be positive, but it is -1.0. Leave it out"):
         scaled_laplacian(graph, largest_eigenvalue=-1.0)
     with pytest.raises(ValueError, match=r"need a Laplacian, but .* kind 'rw'. Use `graph.norm"):
