@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -49,3 +51,9 @@ def test_every_dependency_has_a_tested_version(extra):
 
 def test_type_information_is_shipped():
     assert (Path(graphode.__file__).parent / "py.typed").exists()
+
+
+def test_importing_the_library_does_not_wait_for_scipy():
+    look = "import sys, graphode; print('scipy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "False"

@@ -10,10 +10,10 @@ by comparing all pairs, in pieces of bounded memory.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from graphode.graphs.graph import Graph
@@ -146,9 +146,15 @@ def _all_distances(a: Tensor, b: Tensor) -> Tensor:
 
 def _tree_pairs(points: Tensor, radius: float | int) -> Tensor:
     finite = torch.isfinite(points).all(-1).nonzero()[:, 0]
-    tree = KDTree(points[finite].double().numpy())
+    tree = _tree(points[finite])
     pairs = finite[torch.from_numpy(tree.query_pairs(radius, output_type="ndarray")).t()]
     return torch.cat([pairs, pairs.flip(0)], 1)
+
+
+def _tree(points: Tensor) -> Any:
+    from scipy.spatial import KDTree  # here, since its import is slow
+
+    return KDTree(points.double().numpy())
 
 
 def _nearest(points: Tensor, num_neighbors: int) -> Tensor:
@@ -156,10 +162,10 @@ def _nearest(points: Tensor, num_neighbors: int) -> Tensor:
     nodes = len(points)
     own = torch.arange(nodes, device=points.device)[:, None]
     if points.device.type == "cpu" and nodes > ALL_PAIRS_NODES:
-        query = points.double().numpy()
+        tree = _tree(points)
         # One more than asked, since a node is its own nearest; among nodes in one place it may be
         # missing, and then the last goes instead.
-        found = torch.from_numpy(KDTree(query).query(query, num_neighbors + 1)[1]).long()
+        found = torch.from_numpy(tree.query(tree.data, num_neighbors + 1)[1]).long()
         others = found != own
         others[others.all(1), -1] = False
         return found[others].reshape(nodes, num_neighbors)
