@@ -86,20 +86,27 @@ class PairForceMap(nn.Module):
         x, v = (-difference).chunk(2, -1)
         squares = x.square().sum(-1, keepdim=True)
         apart = squares > 0
-        # The inner `where` keeps the gradient finite where two nodes are in one place.
+        # Of two nodes in one place the force is asked at distance 1, and then not used: it may be
+        # infinite at 0, and so may the gradient of the root.
         distance = torch.where(apart, squares, 1.0).sqrt()
         direction = torch.where(apart, x / distance, 0.0)
         rate = (direction * v).sum(-1, keepdim=True)
-        return self.force(torch.cat([distance * apart, rate], -1)) * direction
+        return self.force(torch.cat([distance, rate], -1)) * direction
 
 
 def sum_over_neighbors(
     message: Callable[[Tensor], Tensor], h: Float[Tensor, "*batch nodes channels"], graph: Graph
 ) -> Float[Tensor, "*batch nodes out_channels"]:
-    """Σ_{u→v} w_uv m(h_u − h_v) at every node v: over all pairs of a matrix, or along edges."""
+    """Σ_{u→v} w_uv m(h_u − h_v) at every node v: over all pairs of a matrix, or along edges.
+
+    In a matrix too, a weight of 0 is no edge: nothing is sent, and the weight has no gradient.
+    """
     if isinstance(graph, DenseGraph) and h.shape[-2] == graph.matrix.shape[-1]:
-        messages = message(h[..., None, :, :] - h[..., :, None, :])
-        return (graph.matrix.to(h.dtype)[..., None, :] @ messages)[..., 0, :]
+        edges = graph.matrix != 0
+        # Elsewhere a message is asked at 1, and not used: it may be infinite at 0, of a node itself.
+        differences = torch.where(edges[..., None], h[..., None, :, :] - h[..., :, None, :], 1.0)
+        weights = torch.where(edges, graph.matrix.to(h.dtype), 0.0)
+        return (weights[..., None, :] @ message(differences))[..., 0, :]
     flat = graph.flatten(h)
     source, target = graph.edge_index
     messages = message(flat.index_select(-2, source) - flat.index_select(-2, target))

@@ -199,6 +199,39 @@ def test_nodes_in_one_place_exert_no_force_and_have_finite_gradients():
     assert bool(gradient.isfinite().all())
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        F.PairForceMap(lambda seen: 1 / seen[..., :1] ** 2),
+        F.RelativeMessageMap(lambda d: d / d.norm(dim=-1, keepdim=True)),
+        F.RelativeMessageMap(lambda d: d.norm(dim=-1, keepdim=True).sqrt() * d),
+        F.RelativeMessageMap(lambda d: d.square().sum(-1, keepdim=True).log() * d),
+    ],
+    ids=["an inverse square", "a direction", "a root", "a logarithm"],
+)
+def test_a_message_that_is_infinite_at_zero_is_not_asked_where_there_is_no_edge(field: nn.Module):
+    h = torch.randn(6, 4, requires_grad=True)
+    matrix = weighted_graph().to_dense()
+    velocities, gradients = [], []
+    for make in (Graph.from_dense, DenseGraph):
+        weights = matrix.clone().requires_grad_()
+        velocities.append(field(0.0, h, make(weights)))
+        gradients.append(torch.autograd.grad(velocities[-1].square().sum(), (h, weights)))
+    assert all(part.isfinite().all() for part in (velocities[0], *gradients[0]))
+    torch.testing.assert_close(*velocities)
+    torch.testing.assert_close(*gradients)
+
+
+def test_nodes_in_one_place_exert_no_force_even_where_it_would_be_infinite():
+    field = F.PairForceMap(lambda seen: 1 / seen[..., :1] ** 2)
+    h = torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0]], requires_grad=True)
+    for make in (Graph.from_dense, DenseGraph):
+        force = field(0.0, h, make(torch.ones(3, 3)))
+        (gradient,) = torch.autograd.grad(force.square().sum(), h)
+        torch.testing.assert_close(force[0], force[1])
+        assert bool(gradient.isfinite().all())
+
+
 def test_bad_settings_and_states_are_named():
     inner = F.GraphConvField([4, 4])
     with pytest.raises(ValueError, match="`radius` must be positive, but is 0"):
