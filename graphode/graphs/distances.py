@@ -28,14 +28,15 @@ def percentile_graph(
     Args:
         distances: 0 or more, possibly infinite.
         percentile: From 0, no edges, to 100, all but the longest.
-        directed: Whether the way back may have another length; otherwise that is refused.
+        directed: Whether the way back may have another length; otherwise that is refused, but for
+            rounding, of which the mean is taken.
     """
     if not 0 <= percentile <= 100:
         raise ValueError(
             f"`percentile` must be from 0 to 100, but it is {percentile}. For a fraction p, give "
             "100 p."
         )
-    between = _between(distances, directed)
+    distances, between = _checked(distances, directed)
     if between.size == 0:
         return _graph(torch.zeros_like(distances, dtype=torch.bool), torch.ones_like(distances))
     threshold = float(np.percentile(between, percentile))
@@ -58,14 +59,15 @@ def gaussian_graph(
         bandwidth: σ; by default the standard deviation of the finite distances between different
             nodes.
         threshold: The smallest weight that is an edge, from 0 to 1.
-        directed: Whether the way back may have another length; otherwise that is refused.
+        directed: Whether the way back may have another length; otherwise that is refused, but for
+            rounding, of which the mean is taken.
     """
     if not 0 <= threshold <= 1:
         raise ValueError(
             f"`threshold` must be from 0 to 1, as the weights are, but it is {threshold}. "
             "A larger threshold keeps fewer edges."
         )
-    between = _between(distances, directed)
+    distances, between = _checked(distances, directed)
     if bandwidth is None:
         bandwidth = float(between.std()) if between.size else 1.0
         if bandwidth == 0:
@@ -83,8 +85,8 @@ def gaussian_graph(
     return _graph(finite & (weight.detach() >= threshold), weight)
 
 
-def _between(distances: Tensor, directed: bool) -> np.ndarray:
-    """The finite distances between different nodes."""
+def _checked(distances: Tensor, directed: bool) -> tuple[Tensor, np.ndarray]:
+    """The distances, symmetric unless directed, and the finite ones between different nodes."""
     if distances.dim() != 2 or distances.shape[0] != distances.shape[1]:
         raise ValueError(
             f"`distances` must be square, nodes × nodes, but its shape is {list(distances.shape)}. "
@@ -111,7 +113,9 @@ def _between(distances: Tensor, directed: bool) -> np.ndarray:
                 f"{plain[i, j]} and back {plain[j, i]}. Give `torch.minimum(distances, "
                 "distances.T)`, or `directed=True` if ways back differ."
             )
-    return between
+        distances = (distances + distances.t()) / 2
+        between = distances.detach().cpu().numpy()[apart & np.isfinite(plain)]
+    return distances, between
 
 
 def _graph(chosen: Tensor, weight: Tensor) -> Graph:

@@ -155,6 +155,17 @@ def test_rounding_does_not_make_distances_directed():
     assert percentile_graph(distances, 40).num_edges > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_that_differ_by_rounding_give_a_symmetric_graph(dtype: torch.dtype):
+    positions = torch.randn(60, 2, dtype=dtype)
+    distances = torch.cdist(positions, positions)
+    distances = distances + 1e-7 * torch.rand_like(distances)
+    distances[:2, 2:], distances[2:, :2] = torch.inf, torch.inf
+    for graph in (gaussian_graph(distances), percentile_graph(distances, 40)):
+        assert graph.is_symmetric
+        assert graph.num_edges > 100
+
+
 def test_gaussian_weights_fall_with_distance_to_the_threshold():
     distances = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
     weights = torch.exp(-((distances / 2) ** 2)).fill_diagonal_(0)
