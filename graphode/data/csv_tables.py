@@ -50,7 +50,8 @@ def read_numbers(content: bytes, name: str) -> np.ndarray:
                 f"{name} must hold numbers only, but column {column} holds "
                 f"{table[column].tolist()[0]!r}."
             )
-    return table.to_numpy(dtype=np.float64)
+    # A copy, since what pandas gives may not be writable, of which torch warns.
+    return table.to_numpy(dtype=np.float64, copy=True)
 
 
 def is_number(cell: object) -> bool:

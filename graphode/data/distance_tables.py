@@ -3,10 +3,12 @@
 A list has three columns, from, to and length (PEMS08, METR-LA); pairs it does not name are
 infinitely far, unless `shortest_paths` walks along its roads. A matrix has a row and a column for
 each sensor (PeMSD7), in the order of the speeds. Where the sensors have names, a list may name them
-by these, and a matrix may have them as its first line, and first column, in any order.
+by these, and a matrix may have them as its first line, and first column, in any order. Names are
+text: 01 is not 1.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -65,8 +67,8 @@ def read_distances(
     Args:
         num_sensors: How many there must be; from the file by default.
         directed: Whether the way back may have another length; otherwise such a file is refused.
-        sensor_names: Of the sensors, in their order; `TrafficSeries.sensor_names`. Where all ends
-            of the roads of a list are among them they are names, else numbers from 0.
+        sensor_names: Of the sensors, in their order; `TrafficSeries.sensor_names`. The ends of the
+            roads of a list are all among them, or all numbers from 0, none of which is a name.
     """
     path = Path(path)
     content = path.read_bytes()
@@ -131,7 +133,7 @@ def distances_from_list(
     sensor_names: Sequence[str] | None = None,
 ) -> Float[Tensor, "sensors sensors"]:
     """A CSV with a line of names and three columns: from, to (numbers from 0, or names), length."""
-    table = read_csv(content, name)
+    table = read_csv(content, name, dtype={0: str, 1: str})  # 01 is a name, not 1
     if table.shape[1] != 3:
         raise ValueError(
             f"{name} must have three columns, from, to and length, or be a matrix of numbers "
@@ -170,21 +172,26 @@ def _ends_of_roads(
     table: pd.DataFrame, name: str, sensor_names: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """From and to, as numbers of sensors."""
-    ends = table.iloc[:, :2]
-    spelled = ends.astype(str).apply(lambda column: column.str.strip())
-    if sensor_names is not None and spelled.isin([*sensor_names]).all(axis=None):
-        number = {sensor: k for k, sensor in enumerate(sensor_names)}
-        start, end = (spelled.iloc[:, k].map(number).to_numpy() for k in (0, 1))
-    elif all(pd.api.types.is_integer_dtype(kind) for kind in ends.dtypes):
-        start, end = (ends.iloc[:, k].to_numpy() for k in (0, 1))
+    cells = [str(cell).strip() for cell in table.iloc[:, :2].to_numpy().ravel()]
+    number = {sensor: k for k, sensor in enumerate(sensor_names or ())}
+    taken = {int(sensor) for sensor in number if _is_whole(sensor)}
+    if all(cell in number for cell in cells):
+        ends = [number[cell] for cell in cells]
+    elif all(_is_whole(cell) and int(cell) not in taken for cell in cells):
+        ends = [int(cell) for cell in cells]
     else:
-        cells = spelled.to_numpy().ravel().tolist()
         raise ValueError(
-            f"{name} must name sensors in its first two columns as the first line of the speeds "
-            f"does, or by their numbers, from 0{_strangers(cells, sensor_names or ())}. A matrix "
-            "of numbers alone, in the order of the speeds, would do too."
+            f"{name} must name all sensors in its first two columns as the first line of the "
+            "speeds does, or all by their numbers, from 0, if no sensor's name is one of these"
+            f"{_strangers(cells, sensor_names or ())}. A matrix of numbers alone, in the order of "
+            "the speeds, would do too."
         )
+    start, end = np.array(ends).reshape(-1, 2).T
     return start, end
+
+
+def _is_whole(cell: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9]{1,18}", cell) is not None
 
 
 def _strangers(found: Sequence[str], sensor_names: Sequence[str]) -> str:

@@ -189,6 +189,13 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, bool]:
         named = not is_date(corner)
     elif not named and pd.isna(corner) and len(top) > 1:
         named = not is_number(top.iloc[1, 0])
+    if named:
+        names = top.iloc[0].dropna().str.strip()
+        if names.duplicated().any():  # pandas would call the second `a` `a.1`
+            raise ValueError(
+                f"{path.name} must have another name for each column, but "
+                f"{names[names.duplicated()].iloc[0]!r} comes twice. Rename one, or delete it."
+            )
     return read_csv(content, path.name, header=0 if named else None), named
 
 

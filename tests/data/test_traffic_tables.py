@@ -164,6 +164,7 @@ def test_a_road_may_be_one_way(tmp_path):
 
 
 def test_a_matrix_is_read_as_it_is(tmp_path):
+    assert read_distances(write(tmp_path / "one.csv", "0\n"), 1).tolist() == [[0]]
     path = write(tmp_path / "w.csv", "0,1e3,inf\n1e3,0,2\ninf,2,0\n")
     assert read_distances(path, 3).tolist() == [[0, 1000, np.inf], [1000, 0, 2], [np.inf, 2, 0]]
 
@@ -212,6 +213,38 @@ def test_distances_may_name_the_sensors_as_the_speeds_do(tmp_path, names):
     for what, text in texts.items():
         path = write(tmp_path / "d.csv", text)
         assert read_distances(path, 3, sensor_names=found).tolist() == expected, what
+
+
+def test_names_of_sensors_are_text_also_where_they_look_like_numbers(tmp_path):
+    path = write(tmp_path / "d.csv", "from,to,length\n01,02,5\n")
+    found = read_distances(path, 3, sensor_names=("00", "01", "02"))
+    assert found[1, 2] == 5
+    found = read_distances(path, 3, sensor_names=("02", "01", "00"))
+    assert found[0, 1] == 5
+    path = write(tmp_path / "v.csv", "time,02,01\n2024-01-01 00:00,1,2\n")
+    assert read_distances(tmp_path / "d.csv", 2, False, read_speeds(path).sensor_names)[0, 1] == 5
+
+
+@pytest.mark.parametrize(
+    ("names", "roads", "stranger"),
+    [
+        (("2", "1", "0"), "0,1,5\n1,3,5\n", "'3'"),  # one unknown name does not make all numbers
+        (("1", "2", "3"), "0,1,5\n1,2,5\n", "'0'"),
+        (("01", "02", "03"), "1,2,5\n", "'1'"),  # a program that took away the zeros
+        (("1", "b", "c"), "0,1,5\n", "'0'"),
+    ],
+)
+def test_numbers_of_sensors_are_not_mixed_with_their_names(tmp_path, names, roads, stranger):
+    path = write(tmp_path / "d.csv", f"from,to,length\n{roads}")
+    with pytest.raises(ValueError, match=rf"all by their numbers.*{stranger} is none of them"):
+        read_distances(path, 3, sensor_names=names)
+
+
+@pytest.mark.parametrize("head", ["time,a,a,b", "a,b,c, a", "time,7,8,7"])
+def test_two_sensors_of_one_name_are_refused(tmp_path, head):
+    path = write(tmp_path / "v.csv", f"{head}\n{'2024-01-01' if 'time' in head else 9},1,2,3\n")
+    with pytest.raises(ValueError, match=r"another name for each column, but '[a7]' comes twice"):
+        read_speeds(path)
 
 
 @pytest.mark.parametrize(
