@@ -115,6 +115,13 @@ class TrafficSeries:
         return self.speeds.shape[1]
 
     @property
+    def samples(self) -> Bool[Tensor, " time"]:
+        """Which rows have a speed at any sensor; the others say nothing `[time]`."""
+        if self.observed is None:
+            return torch.ones(self.num_steps, dtype=torch.bool)
+        return self.observed.any(1)
+
+    @property
     def days(self) -> Tensor:
         """The day of each row, 0 for the first `[time]`."""
         return self.times.div(self.steps_per_day).floor().long()

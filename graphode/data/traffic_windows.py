@@ -2,7 +2,8 @@
 
 Each timestamp is kept with a probability, for all sensors at once (Poli et al., 2019, traffic
 forecasting; decision 5 of the design). A window is `steps` consecutive kept timestamps; what is to
-be forecast is the next kept one, or those at fixed horizons after the last. Node features are
+be forecast is the next kept one, or those at fixed horizons after the last. A row without any speed
+is no sample, kept or not. Node features are
 
     speed (standardised),    time since the previous kept sample,    sin(2π · time of day)
 
@@ -210,6 +211,7 @@ def traffic_windows(
             f"`steps` is {steps}, `following` {following} and `horizons` {horizons}."
         )
     rows = _rows(series, span, kept)
+    rows = rows[series.samples[rows]]
     together = series.stretches if series.stretches is not None else torch.zeros(series.num_steps)
     group = series.days if within_days else together
     runs = rows.unfold(0, steps, 1) if len(rows) >= steps else rows.new_zeros(0, steps)

@@ -114,7 +114,8 @@ class TrafficTask:
     def for_members(self, seeds: Sequence[int]) -> TrafficObjective:
         """The objective of these members."""
         data = MemberData.of(self.series, self.config, seeds, self.device)
-        typical = round(self.config.keep * len(self.series.split.train))
+        span = self.series.split.train
+        typical = round(self.config.keep * int(self.series.samples[span.start : span.stop].sum()))
         if self.config.protocol == "unseen_times":
             typical //= 2
         if self.config.protocol == "stgcn":

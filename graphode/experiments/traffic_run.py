@@ -234,7 +234,7 @@ def _spread(values: Tensor) -> dict[str, float | None]:
 
 def _arrays(measured: Tested, masks: list[Tensor], series: TrafficSeries) -> dict[str, np.ndarray]:
     span = series.split.train
-    rows = torch.arange(span.start, span.stop)[masks[0][span.start : span.stop]]
+    rows = torch.arange(span.start, span.stop)[(masks[0] & series.samples)[span.start : span.stop]]
     gaps = series.times[rows].diff()
     if series.stretches is not None:
         gaps = gaps[series.stretches[rows].diff() == 0]

@@ -99,8 +99,9 @@ def churn_errors(forecaster: MemberForecaster, roads: Graph, data: HeldOutData) 
         absent = is_away(own.times, data.series.steps_per_day)
         patterns = absent[own.inputs]  # [windows, steps]
         code = (patterns.long() * 2 ** torch.arange(patterns.shape[1], device=data.device)).sum(1)
-        for value in code.unique().tolist():
-            chosen = (code == value).nonzero()[:, 0]
+        seen = _any_seen(data.observed, own.inputs, patterns, on_device)
+        for value in code[seen].unique().tolist():
+            chosen = ((code == value) & seen).nonzero()[:, 0]
             pattern = patterns[chosen[0]].tolist()
             size = len(next(data.batches(windows)))
             for rows in chosen.split(size):
@@ -115,8 +116,10 @@ def churn_errors(forecaster: MemberForecaster, roads: Graph, data: HeldOutData) 
                     sums[name].add(speeds, truth, mask)
     rmse = {name: part.metrics()["rmse"].mean(1) for name, part in sums.items()}
     rise = rmse["churn"] / rmse["all"] - 1
+    start, end = roads.edge_index.cpu()
     return {
         "leaving": leaving,
+        "edges_cut": int((stay[start] != stay[end]).sum()),
         "rmse": rmse["churn"].tolist(),
         "rmse_without_churn": rmse["all"].tolist(),
         "rise_percent": {
@@ -124,6 +127,18 @@ def churn_errors(forecaster: MemberForecaster, roads: Graph, data: HeldOutData) 
             "std": 100 * rise.std(correction=0).item(),
         },
     }
+
+
+def _any_seen(observed: Tensor | None, inputs: Tensor, absent: Tensor, here: Tensor) -> Tensor:
+    """The windows in which something was measured at a sensor that was there `[windows]`.
+
+    Shapes:
+        - **inputs, absent:** rows, and whether the leaving sensors are away, `[windows, steps]`
+    """
+    if observed is None:
+        return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
+    measured = observed[inputs]
+    return torch.where(absent, measured[..., here].any(-1), measured.any(-1)).any(-1)
 
 
 def is_away(times: Tensor, steps_per_day: int) -> Tensor:

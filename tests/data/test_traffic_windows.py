@@ -89,6 +89,27 @@ def test_the_samples_after_a_window_are_the_next_kept_ones(following):
     assert together.tolist() == expected
 
 
+def test_a_row_without_any_speed_is_no_sample():
+    """An outage of all sensors is a longer gap, as if its rows were not kept."""
+    series = recording()
+    dark = torch.zeros(series.num_steps, dtype=torch.bool)
+    dark[[0, 7, 8, 9, 20, 40]] = True
+    outage = dataclasses.replace(series, observed=~dark[:, None].expand(-1, series.num_sensors))
+    assert torch.equal(outage.samples, ~dark)
+    span, scale = series.split.train, Standardizer.fit(series)
+    for kept in (torch.ones_like(dark), keep_mask(series.num_steps, 0.7, 1)):
+        found = traffic_windows(outage, span, kept, scale, following=2)
+        expected = traffic_windows(series, span, kept & ~dark, scale, following=2)
+        assert torch.equal(found.batch().x, expected.batch().x)
+        assert torch.equal(found.batch().query_times, expected.batch().query_times)
+        mask = found.batch().mask
+        assert mask is not None
+        assert bool(mask.all())
+    silent = dataclasses.replace(series, observed=torch.zeros(60, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="no window fits"):
+        traffic_windows(silent, span, torch.ones_like(dark), scale)
+
+
 def test_no_window_crosses_a_split():
     series = recording(200)
     kept = keep_mask(200, 0.5, seed=1)

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from graphode import cli
@@ -130,6 +131,35 @@ def test_the_flags_of_ones_own_files_are_those_that_errors_name(tmp_path, capsys
     with pytest.raises(SystemExit):
         cli.main(["run", "traffic", "--help"])
     assert "sha256" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("protocol", ["next_sample", "stgcn", "unseen_times"])
+def test_an_outage_of_all_sensors_is_a_gap(tmp_path, protocol, without_type_checks):
+    changes = {"protocol": protocol, "missing": "mask", "churn": 0.25, "keep": 1.0, **SMALL}
+    config = own_files(tmp_path, **changes)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds)
+    for first in (100, 550, 750):  # in training, validation and test data
+        table.loc[first : first + 19, [*"ABCD"]] = np.nan
+    table.to_csv(config.speeds, index=False)
+    for model in ("gcde_gru", "gcgru"):
+        found = run(dataclasses.replace(config, model=model, out=tmp_path / model), plain())
+        assert found["metrics"]["rmse"]["mean"] < 20
+    with np.load(tmp_path / "gcgru" / "arrays.npz") as arrays:
+        assert arrays["training_gaps"].max() >= 21
+
+
+def test_churn_is_tested_where_those_who_stay_measured_something(tmp_path, without_type_checks):
+    config = own_files(tmp_path, missing="mask", churn=0.5, percentile=100.0, keep=1.0, **SMALL)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds)
+    away = torch.randperm(4, generator=torch.Generator().manual_seed(config.seed))[:2]
+    stay = [name for k, name in enumerate("ABCD") if k not in away]
+    table.loc[700:, stay] = np.nan
+    table.loc[800:, stay] = 50.0
+    table.to_csv(config.speeds, index=False)
+    found = run(dataclasses.replace(config, model="gcde_gru"), plain())["churn"]
+    assert np.isfinite(found["rise_percent"]["mean"])
 
 
 def test_stamps_that_jitter_are_forecast(tmp_path, without_type_checks):
