@@ -215,6 +215,7 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
         title += " – QUICK: few members, epochs and masks"
     found = claims(results, units.minutes)
     notes = _notes(rows, dataset, units, [] if config.quick else found)
+    notes += _of_percentages(list(results.values()))
     if config.quick:
         notes.append("QUICK: what must be seen is not judged by so little; see claims.json.")
     write(rows, out, title, notes, costs=False)
@@ -222,6 +223,8 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
     for metric in SHOWN:
         name = units.metric(metric)
         chosen = [row for row in rows if row.metric == name]
+        if not chosen:
+            continue
         console.print(rich_table(chosen, escape(f"{title}: {name}"), costs=False))
     for note in notes:
         say(console, note)
@@ -315,6 +318,8 @@ def rows_of(
         )
         for name, metrics in (columns or {column: result["metrics"]}).items()
         for metric, value in metrics.items()
+        # Where all truths are under 1 there is no percentage; a failed run is told by its row.
+        if value["mean"] is not None or not (result["members"] and metric.startswith("mape"))
     ]
 
 
@@ -341,6 +346,16 @@ def _labelled(row: Row, rows: Sequence[Row]) -> Row:
     ]
     words = [row.label, *(f"loses to {name}" for name in beaten)]
     return dataclasses.replace(row, label=", ".join(filter(None, words)))
+
+
+def _of_percentages(results: Sequence[dict[str, Any]]) -> list[str]:
+    """A note on MAPE where many truths are too small for it."""
+    share = min(result.get("mape_share", 1.0) for result in results)
+    if share >= 0.995:
+        return []
+    if share == 0:
+        return ["There is no MAPE: truths are under 1."]
+    return [f"MAPE is of the truths of 1 and more, {100 * share:.2g} % of them in places."]
 
 
 def _notes(rows: list[Row], dataset: str, units: Units, found: list[dict[str, Any]]) -> list[str]:

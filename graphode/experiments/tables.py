@@ -109,7 +109,7 @@ def label_of(result: Mapping[str, Any], quick: bool) -> str:
     return ", ".join(word for word, holds in words.items() if word and holds)
 
 
-def taken(result: Mapping[str, Any]) -> dict[str, str]:
+def taken(result: Mapping[str, Any]) -> dict[str, Any]:
     """Device and date of the run that a row comes from."""
     return {"device": result["device"], "date": result["date"][: len("2026-01-01")]}
 

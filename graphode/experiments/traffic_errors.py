@@ -12,6 +12,8 @@ nothing, are left out of both MAPE.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -69,6 +71,14 @@ class ErrorSums:
             "mape": 100 * sums["percent"].sum(-1) / percents,
             "mape_printed": 100 * (bias * measured).sum(-1) / measured.sum(-1),
         }
+
+
+def percent_share(parts: Sequence[ErrorSums]) -> float:
+    """How many of all truths count for MAPE, as a share."""
+    counted, all_of_them = (
+        sum(float(part.sums[name].sum()) for part in parts) for name in ("percent_count", "count")
+    )
+    return counted / max(all_of_them, 1.0)
 
 
 class GroupedSquares:

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphode.data import TrafficSeries, TrafficWindows
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import held_out_mask, normalized, windows
-from graphode.experiments.traffic_errors import ErrorSums, GroupedSquares
+from graphode.experiments.traffic_errors import ErrorSums, GroupedSquares, percent_share
 from graphode.experiments.traffic_forecasters import Forecaster
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import windows_at_once
@@ -30,12 +30,14 @@ class Tested:
         metrics: By name, `[members, masks, queries]`.
         gaps: Squared errors by the time from the last sample to the forecast, over all masks.
         day: By the half-hour of the day, or by the interval, if that is longer.
+        mape_share: Of the truths, how many count for MAPE.
         arrays: Forecasts of the first member for some sensors, to be drawn.
     """
 
     metrics: dict[str, Tensor]
     gaps: GroupedSquares
     day: GroupedSquares
+    mape_share: float
     arrays: dict[str, np.ndarray]
 
 
@@ -87,7 +89,7 @@ def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
     gaps = GroupedSquares(members, LONGEST_GAP + 1, device)
     parts = min(PARTS_OF_DAY, data.series.steps_per_day)
     day = GroupedSquares(members, parts, device)
-    measured: list[dict[str, Tensor]] = []
+    measured: list[ErrorSums] = []
     arrays: dict[str, np.ndarray] = {}
     for number in range(data.config.num_masks):
         windows = data.of_mask(number)
@@ -106,11 +108,12 @@ def tested(forecaster: Forecaster, data: HeldOutData) -> Tested:
             day.add(forecast, truth, part, mask)
             if number == 0:
                 shown.append(forecast[0, :, 0])
-        measured.append(sums.metrics())
+        measured.append(sums)
         if number == 0:
             arrays = _to_draw(torch.cat(shown), own, data.series)
-    metrics = {name: torch.stack([m[name] for m in measured], 1) for name in measured[0]}
-    return Tested(metrics, gaps, day, arrays)
+    found = [sums.metrics() for sums in measured]
+    metrics = {name: torch.stack([m[name] for m in found], 1) for name in found[0]}
+    return Tested(metrics, gaps, day, percent_share(measured), arrays)
 
 
 def _to_draw(

@@ -19,7 +19,13 @@ from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
-from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
+from graphode.experiments.run_folder import (
+    RESULT,
+    RunFolder,
+    read_json,
+    read_metrics,
+    settings_of,
+)
 from graphode.experiments.sitting import say, sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
@@ -104,7 +110,7 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
         result["churn"] = churn_errors(forecaster, roads, data)
     folder.save_arrays(_arrays(measured, masks, series))
     folder.finish(result)
-    return result
+    return read_json(folder.path / RESULT)  # as it is read again: what is not finite is None
 
 
 def _trained(
@@ -184,6 +190,7 @@ def _result(
         "failed_seeds": [config.seeds[k] for k in range(config.members) if k not in kept],
         # In the unit of the speeds, or per cent; over members and masks.
         "metrics": {name: _spread(values[kept]) for name, values in measured.metrics.items()},
+        "mape_share": measured.mape_share,
         "horizons": _horizons(config, series, measured, kept),
         "selected": selected,
         "test": {name: values[..., 0].tolist() for name, values in measured.metrics.items()},
@@ -253,15 +260,22 @@ def _line(result: dict[str, Any], unit: str | None) -> str:
     name = f"{config['model']} on {config['dataset']}, keep {100 * config['keep']:.0f} %"
     if not result["members"]:
         return f"{name}: no member had a finite validation loss. Lower --lr."
-    rmse, mape = metrics["rmse"], metrics["mape"]
-    speed = Units.of([result], unit).speed
-    error = f"{rmse['mean']:.3f} ± {rmse['std']:.3f}" + (f" {speed}" if speed else "")
-    words = [
-        f"{name}: test RMSE {error}, MAPE {mape['mean']:.2f} % "
-        f"over {counted(result['members'], 'member')}"
-    ]
+    rmse, speed = metrics["rmse"], Units.of([result], unit).speed
+    error = "that is not finite"
+    if rmse["mean"] is not None:
+        error = f"{rmse['mean']:.3f} ± {rmse['std']:.3f}" + (f" {speed}" if speed else "")
+    members = counted(result["members"], "member")
+    words = [f"{name}: test RMSE {error}, {_percentage(result)} over {members}"]
     if result["failed_seeds"]:
         words.append(f"{counted(len(result['failed_seeds']), 'member')} failed and left out")
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
     return ", ".join([*words, f"{result['seconds']:.0f} s"])
+
+
+def _percentage(result: dict[str, Any]) -> str:
+    """MAPE, and of which share of the truths, where those under 1 are too many to pass over."""
+    mean, share = result["metrics"]["mape"]["mean"], result.get("mape_share", 1.0)
+    if mean is None:
+        return "no MAPE (all truths are under 1)"
+    return f"MAPE {mean:.2f} %" + (f" (of {100 * share:.2g} % of the truths)" * (share < 0.995))

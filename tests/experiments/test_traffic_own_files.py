@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -147,6 +148,48 @@ def test_an_outage_of_all_sensors_is_a_gap(tmp_path, protocol, without_type_chec
         assert found["metrics"]["rmse"]["mean"] < 20
     with np.load(tmp_path / "gcgru" / "arrays.npz") as arrays:
         assert arrays["training_gaps"].max() >= 21
+
+
+@pytest.mark.parametrize(
+    ("scale", "lively", "words"),
+    [
+        (0.001, 0, "no MAPE (all truths are under 1) over 1 member"),
+        (0.001, 1, "% (of 25 % of the truths) over 1 member"),
+        (1.0, 0, "% over 1 member"),
+    ],
+)
+def test_percentages_say_which_truths_they_are_of(
+    tmp_path, scale, lively, words, without_type_checks
+):
+    config = own_files(tmp_path)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds)
+    table[[*"ABCD"][lively:]] *= scale
+    table.to_csv(config.speeds, index=False)
+    first, again = plain(), plain()
+    made = run(config, first)
+    assert run(config, again) == made
+    for console in (first, again):
+        assert words in console.file.getvalue()  # pyright: ignore
+
+
+def test_a_table_of_truths_under_1_goes_on_without_percentages(
+    tmp_path, capsys, without_type_checks
+):
+    config = own_files(tmp_path)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds)
+    table[[*"ABCD"]] *= 0.001
+    table.to_csv(config.speeds, index=False)
+    flags = ["--dataset", "file", "--speeds", str(config.speeds), "--models", "persistence"]
+    flags += ["--distances", str(config.distances), "--out", str(tmp_path / "table"), "--quick"]
+    flags += ["--no-studies", "--seeds", "1"]
+    for _ in range(2):
+        cli.main(["reproduce", "table-2", *flags])
+        assert "There is no MAPE" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "table" / "table.json").read_text())
+    assert {row["metric"].split()[0].rstrip(",") for row in rows} == {"RMSE", "MAE"}
+    assert "nan" not in (tmp_path / "table" / "table.md").read_text()
 
 
 def test_churn_is_tested_where_those_who_stay_measured_something(tmp_path, without_type_checks):
