@@ -24,6 +24,7 @@ from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, check_asked, label_of, rich_table, taken, write
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
+from graphode.experiments.traffic_normalization import Normalization
 from graphode.experiments.traffic_presets import Model, Preset
 from graphode.experiments.traffic_run import run as run_traffic
 from graphode.experiments.traffic_units import Units
@@ -111,6 +112,7 @@ class Table2:
         studies: Also STGCN's protocol, and forecasts at times never seen in training.
         epochs: Another number of epochs than the presets'.
         percentile: Of the distances, under which there are edges; another than the presets'.
+        normalization: How speeds are seen: overall, per_sensor or usual; another than the presets'.
         masks: Undersampled versions of the test data; 20, or 3 with --quick.
         sensors: Of simulated traffic.
         days: Of simulated traffic.
@@ -141,6 +143,7 @@ class Table2:
     studies: bool = True
     epochs: int | None = None
     percentile: float | None = None
+    normalization: Normalization | None = None
     masks: int | None = None
     sensors: int | None = None
     days: int | None = None
@@ -266,7 +269,7 @@ def cell_config(
     settings: dict[str, Any] = {**QUICK} if config.quick else {}
     if line.name not in CHURN_LINES:
         settings["churn"] = 0.0
-    names = ("epochs", "percentile", "masks", "sensors", "days")
+    names = ("epochs", "percentile", "normalization", "masks", "sensors", "days")
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
     protocol = f"-{changes['protocol']}" if changes else ""
     name = f"{line.model}-{line.preset}-{round(100 * keep)}{protocol}"

@@ -23,7 +23,7 @@ from graphode.data import (
     traffic_windows,
 )
 from graphode.data.store import file_sha256
-from graphode.experiments.traffic import FIRST_TEST_MASK, TrafficForecast
+from graphode.experiments.traffic import BASELINES, FIRST_TEST_MASK, TrafficForecast
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_units import duration
 from graphode.graphs import Graph
@@ -31,6 +31,7 @@ from graphode.graphs import Graph
 STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
 STEPS = 5
 MINUTES_PER_DAY = 1440
+DAYS_THAT_TELL = 3  # of training, for what is usual at a time of day to be more than noise
 # Ahead of the last sample, in intervals: training knew the even ones only.
 UNSEEN_HORIZONS = (1, 2, 3, 4, 5, 6)
 
@@ -74,9 +75,7 @@ def graph_of(series: TrafficSeries, config: TrafficForecast) -> Graph:
 def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> str:
     """What was read, in a line, for its owner to compare with what was meant."""
     minutes = MINUTES_PER_DAY / series.steps_per_day
-    days = (series.times[-1] - series.times[0] + 1).item() / series.steps_per_day
-    if series.stretches is not None:  # of a file, each lies a day later than it was
-        days -= float(series.stretches[-1])
+    days = _days(series, range(series.num_steps))
     count, unit = duration(minutes)
     every = unit if count == 1 else f"{count:g} {unit}s"
     words = (
@@ -90,6 +89,27 @@ def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> s
         return words
     rule = "" if config.graph == "percentile" else "--graph percentile with "
     return f"{words}; warning: {alone} sensors have no edge, {rule}a higher --percentile adds some"
+
+
+def few_days(series: TrafficSeries, config: TrafficForecast) -> str | None:
+    """A warning where training is too short to tell what is usual at a time of day."""
+    days = _days(series, series.split.train)
+    if config.normalization != "usual" or config.model in BASELINES or days >= DAYS_THAT_TELL:
+        return None
+    return (
+        f"Warning: what is usual at a time of day is known from {days:.1f} days of training, "
+        "nearly each speed itself: errors will look small in training and large in validation. "
+        f"With fewer than {DAYS_THAT_TELL} days compare --normalization overall and per_sensor."
+    )
+
+
+def _days(series: TrafficSeries, span: range) -> float:
+    """How many days some rows cover."""
+    first, last = span[0], span[-1]
+    days = (series.times[last] - series.times[first] + 1).item() / series.steps_per_day
+    if series.stretches is not None:  # of a file, each lies a day later than it was
+        days -= float(series.stretches[last] - series.stretches[first])
+    return days
 
 
 def training_mask(series: TrafficSeries, config: TrafficForecast, seed: int) -> Tensor:

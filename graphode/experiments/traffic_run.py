@@ -32,6 +32,7 @@ from graphode.experiments.traffic_data import (
     MINUTES_PER_DAY,
     STGCN_HORIZONS,
     described,
+    few_days,
     graph_of,
     load_series,
     num_outputs,
@@ -75,6 +76,8 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
         if series.stretches is not None:
             changes = counted(int(series.stretches[-1]), "time")
             say(console, f"The offset from UTC changes {changes}: no window lies across a change.")
+    if (warning := few_days(series, config)) is not None:
+        say(console, warning)
     graph = roads.normalize("sym").to(device, torch.get_default_dtype())
     masks = [training_mask(series, config, seed) for seed in config.seeds]
     normalizers = [Normalizer.fit(series, kept, config.normalization) for kept in masks]

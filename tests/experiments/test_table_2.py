@@ -99,7 +99,9 @@ def test_cells_are_the_papers_protocol(tmp_path):
 
 def test_a_percentile_that_is_given_is_that_of_every_line(tmp_path):
     for line in LINES:
-        given = cell_config(Table2(percentile=90.0), line, 0.3, tmp_path)
+        table = Table2(percentile=90.0, normalization="per_sensor")
+        given = cell_config(table, line, 0.3, tmp_path)
+        assert given.normalization == "per_sensor"
         preset = cell_config(Table2(), line, 0.3, tmp_path)
         assert (given.graph, given.percentile) == ("percentile", 90.0)
         assert preset.percentile == (40.0 if line.preset == "printed" else 10.0)
@@ -108,7 +110,9 @@ def test_a_percentile_that_is_given_is_that_of_every_line(tmp_path):
 def test_the_warning_before_a_table_names_a_flag_that_the_table_has(capsys):
     with pytest.raises(SystemExit):
         cli.main(["reproduce", "table-2", "--help"])
-    assert "--percentile" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "--percentile" in shown
+    assert "--normalization" in shown
 
 
 @pytest.mark.parametrize(

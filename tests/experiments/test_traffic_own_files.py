@@ -13,7 +13,7 @@ from rich.console import Console
 from graphode import cli
 from graphode.data import simulated_traffic
 from graphode.experiments.traffic import TrafficForecast
-from graphode.experiments.traffic_data import described, graph_of, load_series
+from graphode.experiments.traffic_data import described, few_days, graph_of, load_series
 from graphode.experiments.traffic_run import run
 
 SMALL = {"hidden": 4, "epochs": 1, "masks": 2, "batch_size": 32, "device": "cpu"}
@@ -132,6 +132,24 @@ def test_the_flags_of_ones_own_files_are_those_that_errors_name(tmp_path, capsys
     with pytest.raises(SystemExit):
         cli.main(["run", "traffic", "--help"])
     assert "sha256" not in capsys.readouterr().out
+
+
+def test_too_few_days_to_know_what_is_usual_are_warned_of_before_training(
+    tmp_path, without_type_checks
+):
+    config = dataclasses.replace(own_files(tmp_path, **SMALL), model="gcgru")
+    console = plain()
+    run(config, console)
+    _, warning, *rest = console.file.getvalue().splitlines()  # pyright: ignore
+    assert warning.startswith("Warning: what is usual at a time of day is known from 1.8 days of ")
+    assert warning.endswith("compare --normalization overall and per_sensor.")
+    assert rest
+    enough = load_series(own_files(tmp_path, minutes=10))
+    assert few_days(enough, config) is None
+    few = load_series(own_files(tmp_path))
+    for change in ({"normalization": "per_sensor"}, {"model": "historical_average"}):
+        assert few_days(few, dataclasses.replace(config, **change)) is None
+    assert few_days(simulated_traffic(4, 10), config) is None
 
 
 @pytest.mark.parametrize("protocol", ["next_sample", "stgcn", "unseen_times"])
