@@ -2,12 +2,15 @@
 
 `checkpoint` and the adjoints run the field outside autograd's sight and must name every tensor
 that is to receive a gradient: tensors in `args` (also inside containers and registered classes),
-parameters of a module, and whatever leaf a plain function depends on, found in what it closes over
-and by following the autograd graph of one evaluation.
+and whatever leaf the field depends on. What the field holds, closes over or names is searched: it
+may be used only later in time. Code of the user's own may read what no search finds, so that the
+autograd graph of one evaluation is followed too, unless torch's modules and ours are all there is.
 """
 
+import dis
 import functools
 from collections.abc import Callable
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -40,10 +43,9 @@ def field_tensors(
     f: Callable[..., Tensor], t: Tensor, y: Tensor, args: tuple[Any, ...]
 ) -> list[Tensor]:
     """Leaf tensors besides `args` that the field depends on and that want a gradient."""
-    owner = getattr(f, "__self__", f)
-    roots = _held_by(owner)
-    if not isinstance(owner, nn.Module):
-        # A module holds what it depends on; a function may also use what is global.
+    reached = _reached_from(f)
+    roots = [thing for thing in reached if isinstance(thing, Tensor)]
+    if any(_is_foreign(thing) for thing in reached):
         with torch.enable_grad():
             roots.append(f(t, y.detach(), *args))
     given = argument_tensors(args)
@@ -68,11 +70,88 @@ def field_tensors(
     return list(found.values())
 
 
-def _held_by(f: Any) -> list[Any]:
-    """What a function closes over or an object holds: some of it may be used only later in time."""
-    held = [cell.cell_contents for cell in getattr(f, "__closure__", None) or ()]
-    if isinstance(f, functools.partial):
-        held += [f.args, f.keywords, *_held_by(f.func)]
-    leaves = pytree.tree_leaves([*held, getattr(f, "__dict__", {})])
-    modules = [leaf.modules() for leaf in leaves if isinstance(leaf, nn.Module)]
-    return [*leaves, *(vars(module) for group in modules for module in group)]
+# Whose modules and functions read nothing but what they hold and are given.
+_CLOSED = ("torch", "graphode", "builtins", "collections", "functools", "numpy")
+
+# What leads nowhere.
+_LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType)
+
+
+def _is_foreign(thing: Any) -> bool:
+    """Whether `thing` is, or has, code that may read anything."""
+    owner = thing if isinstance(thing, FunctionType) else type(thing)
+    return (owner.__module__ or "").partition(".")[0] not in _CLOSED
+
+
+def _reached_from(f: Any) -> list[Any]:
+    """Everything that a field holds, closes over or names, and what that does."""
+    stack, reached = [f], {}
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, _LEAVES) or id(thing) in reached:
+            continue
+        reached[id(thing)] = thing
+        if not isinstance(thing, Tensor):
+            stack.extend(pytree.tree_leaves(_held_by(thing)))
+    return list(reached.values())
+
+
+def _held_by(thing: Any) -> list[Any]:
+    """What a function or an object refers to."""
+    held: list[Any] = [getattr(thing, "__dict__", None)]
+    if isinstance(thing, MethodType):
+        held += [thing.__self__, thing.__func__]
+    elif isinstance(thing, functools.partial):
+        held += [thing.func, thing.args, thing.keywords]
+    elif isinstance(thing, FunctionType):
+        held += [thing.__defaults__, thing.__kwdefaults__]
+        held += [_content(cell) for cell in thing.__closure__ or ()]
+        if _is_foreign(thing):
+            held += [_named(chain, thing.__globals__) for chain in _globals_of(thing.__code__)]
+    elif _is_foreign(thing):
+        for kind in type(thing).__mro__:
+            held += [part for part in vars(kind).values() if _is_foreign_function(part)]
+    return held
+
+
+def _is_foreign_function(part: Any) -> bool:
+    return isinstance(part, FunctionType) and _is_foreign(part)
+
+
+def _content(cell: Any) -> Any:
+    """What a closure's cell holds; nothing before its first assignment."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+@functools.cache
+def _globals_of(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """The global names in `code`, each with the attributes that are read from it: `model.field`."""
+    chains: list[list[str]] = []
+    follows = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            chains.append([instruction.argval])
+            follows = True
+        elif follows and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            chains[-1].append(instruction.argval)
+        else:
+            follows = False
+    inner = (_globals_of(part) for part in code.co_consts if isinstance(part, CodeType))
+    return (*map(tuple, chains), *(chain for chains in inner for chain in chains))
+
+
+def _named(chain: tuple[str, ...], variables: dict[str, Any]) -> Any:
+    """The last object of `chain` that is found without running any code."""
+    found = variables.get(chain[0])
+    for name in chain[1:]:
+        places = [getattr(found, "__dict__", {})]
+        if isinstance(found, nn.Module):
+            places += [found._parameters, found._buffers, found._modules]
+        owner = next((place for place in places if name in place), None)
+        if owner is None:
+            break
+        found = owner[name]
+    return found

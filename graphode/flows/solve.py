@@ -276,11 +276,8 @@ def _with_gradient(
         own = field_tensors(problem.f, t0, problem.y0, problem.args)
     given = argument_tensors(problem.args)
     if not any(tensor.requires_grad for tensor in (problem.y0, problem.times, *own, *given)):
-        raise ValueError(
-            f"`gradient={type(gradient).__name__}` was asked for, but nothing requires gradients: "
-            f"not y0, times, a tensor in args, or a parameter of the field. Set "
-            f"`requires_grad_()`, or solve under `torch.no_grad()`."
-        )
+        # There is nothing to save memory for, such as a frozen field before a head that learns.
+        return integrate(problem, dataclasses.replace(settings, keep_steps=False), f)
     f.args = detached_arguments(problem.args)
     inputs = [*given, *own]
     tensors = [*argument_tensors(f.args), *own]

@@ -330,12 +330,39 @@ class Calling:
         return torch.tanh(y @ self.weight)
 
 
+GLOBAL: dict[str, Tensor] = {}
+
+
+class ReadsGlobal(nn.Module):
+    """A field that uses a tensor it does not hold."""
+
+    def __init__(self, start: float = -1.0) -> None:
+        super().__init__()
+        self.start = start
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        return torch.tanh(y @ GLOBAL["weight"]) if t > self.start else -y
+
+
+class Applies(nn.Module):
+    """A field made of something that can be called."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        return self.function(t, y)
+
+
 def closures(weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """Many ways for a field to hold a parameter that nobody declares."""
     doubled = 2 * weight
     holder = {"weights": [weight]}
     module = nn.Linear(2, 2, bias=False)
     module.weight = nn.Parameter(weight.detach().clone())
+    calling = Calling(weight)
+    GLOBAL["weight"] = weight
 
     class Module(nn.Module):
         def __init__(self) -> None:
@@ -370,6 +397,9 @@ def closures(weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     def late_module(t: Tensor, y: Tensor) -> Tensor:
         return torch.tanh(module(y)) if t > 0.5 else -y
 
+    def late_object(t: Tensor, y: Tensor) -> Tensor:
+        return calling(t, y) if t > 0.5 else -y
+
     def with_keyword(t: Tensor, y: Tensor, w: Tensor) -> Tensor:
         return torch.tanh(y @ w)
 
@@ -388,6 +418,12 @@ def closures(weight: Tensor) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "object": Calling(weight),
         "holder": Holder(weight),
         "holder_derived": Holder(doubled),
+        "late_object": late_object,
+        "global": ReadsGlobal(),
+        "late_global": ReadsGlobal(start=0.5),
+        "applied_function": Applies(lambda t, y: torch.tanh(y @ weight)),
+        "applied_late_function": Applies(late),
+        "applied_object": Applies(calling),
     }
 
 
@@ -419,6 +455,45 @@ def test_field_keeps_its_parameters_however_it_holds_them(name: str, gradient: s
         pulled.append(torch.autograd.grad(loss, (y0, *leaves), retain_graph=True))
     assert pulled[0][1].abs().max() > 1e-3
     assert_close(pulled[1], pulled[0], 1e-12 if gradient == "checkpoint" else 0.05)
+
+
+@pytest.mark.parametrize("gradient", ["checkpoint", "adjoint", "checkpoint_adjoint"])
+@pytest.mark.parametrize("name", ["SecondOrder", "Augmented"])
+def test_function_inside_a_field_of_ours_keeps_its_gradients(name: str, gradient: str):
+    weight = torch.tensor(1.3, requires_grad=True)
+    if name == "SecondOrder":
+        field = gd.SecondOrder(lambda t, h, graph: -weight * h[..., :1])
+    else:
+        field = gd.Augmented(lambda t, h, graph: -weight * h, extra_channels=1)
+    pulled = []
+    for method in ("backprop", gradient):
+        flow = gd.Flow(field, solver="rk4", num_steps=20, gradient=method)
+        pulled.append(torch.autograd.grad(flow(torch.ones(3, 2)).square().sum(), weight))
+    assert_close(pulled[1], pulled[0], 1e-12 if gradient == "checkpoint" else 1e-4)
+
+
+@pytest.mark.parametrize("gradient", ["checkpoint", "adjoint"])
+def test_evaluation_that_looks_for_tensors_is_not_counted(gradient: str):
+    weight = torch.tensor(1.0, requires_grad=True)
+    solution = gd.solve(
+        Applies(lambda t, y: -weight * y), torch.ones(1), [0.0, 1.0],
+        solver="rk4", num_steps=3, gradient=gradient,
+    )  # fmt: skip
+    assert solution.stats.field_calls == int(solution.stats.evaluations) == 12
+
+
+@pytest.mark.parametrize("gradient", ["checkpoint", "adjoint", "checkpoint_adjoint"])
+def test_frozen_field_is_solved_for_a_head_that_learns(gradient: str):
+    """Where nothing in front of the head wants a gradient, there is none to compute."""
+    field, head = nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1)
+    states = []
+    for method in ("backprop", gradient):
+        flow = gd.Flow(lambda t, h, graph: field(h), gradient=method)
+        states.append(flow(torch.ones(3, 2)))
+    torch.testing.assert_close(*states, rtol=1e-12, atol=0)
+    assert not states[1].requires_grad
+    head(states[1]).sum().backward()
+    assert head.weight.grad is not None
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
