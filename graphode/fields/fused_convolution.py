@@ -116,7 +116,7 @@ def _has_kernel(graph: Graph, activation: Activation, u: Tensor, *others: Tensor
         and not isinstance(graph, DenseGraph)
         and not is_full(graph)
         and u.shape[-2:-1] == (graph.num_nodes,)
-        and not graph.edge_weight.requires_grad
+        and graph._is_constant
         and not is_batchedtensor(graph.edge_weight)  # of members: learned, for all that is known
         and graph.device == u.device
     )

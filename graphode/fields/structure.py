@@ -2,7 +2,7 @@
 
 A field has no state, and is evaluated hundreds of times on the same graph. So what depends on the
 edges alone is remembered with the edges, what depends on the weights too with the graph, for as
-long as these live. Weights that want a gradient are never remembered.
+long as these live. Nothing is remembered of weights that learn.
 """
 
 from collections.abc import Callable, Hashable
@@ -38,8 +38,8 @@ def source_of(graph: Graph) -> Graph:
 
 
 def made_once(graph: Graph, name: Hashable, make: Callable[[Graph], Any]) -> Any:
-    """`make(graph)`, a tuple, remembered with the graph unless its weights want a gradient."""
-    if graph.edge_weight.requires_grad or torch.compiler.is_compiling():
+    """`make(graph)`, a tuple, remembered with the graph unless its weights learn."""
+    if not graph._is_constant or torch.compiler.is_compiling():
         return make(graph)
     return once(graph, name, lambda: _alone(make(graph)))
 

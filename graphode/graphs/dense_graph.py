@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from graphode.graphs.graph import Graph
 from graphode.graphs.normalization import KINDS, _power
 from graphode.graphs.pattern import Pattern
-from graphode.graphs.validation import ArrayLike, checked_state
+from graphode.graphs.validation import ArrayLike, checked_state, is_shared, own_weight
 
 
 class DenseGraph(Graph):
@@ -51,6 +51,7 @@ class DenseGraph(Graph):
             raise ValueError(
                 "`matrix` must be finite, but some entries are not. Set them to 0 for no edge."
             )
+        matrix = own_weight(matrix)
         self._hold(matrix, None, None, bool((matrix >= 0).all()))
 
     @classmethod
@@ -210,6 +211,7 @@ class DenseGraph(Graph):
             source=source,
             kind=kind,
             _nonnegative=nonnegative,
+            _is_shared=is_shared(matrix),
             _is_symmetric=None,
             _constants={},
         )

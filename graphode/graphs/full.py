@@ -27,7 +27,7 @@ def is_full(graph: Graph) -> bool:
         and not torch.compiler.is_compiling()
         and 0 < graph.num_nodes <= LARGEST
         and graph.num_edges >= SHARE * graph.num_nodes**2
-        and not graph.edge_weight.requires_grad
+        and graph._is_constant
     )
 
 

@@ -20,7 +20,9 @@ from graphode.graphs.validation import (
     checked_edge_weight,
     checked_num_nodes,
     checked_state,
+    is_shared,
     merge_duplicates,
+    own_weight,
 )
 
 
@@ -33,8 +35,10 @@ class Graph:
 
     An undirected graph has both directions of every edge. Edges keep the order they were given
     in, so that edge attributes kept elsewhere stay aligned; edges given twice are merged, their
-    weights summed, with a warning. Weights that require gradients receive them; a graph that is
-    normalised from such weights belongs to one backward pass, so normalise it at every step.
+    weights summed, with a warning. What it is given is copied. Only parameters, and weights that
+    require gradients, stay those of their owner: they receive gradients, and the graph follows them
+    when they are trained. A graph that is normalised from such weights belongs to one backward
+    pass, so normalise it at every step.
 
     Args:
         edge_index: Integers [2, edges], sources over targets.
@@ -51,6 +55,7 @@ class Graph:
     source: Graph | None
     kind: str | None
     _pattern: Pattern
+    _is_shared = False  # also of one that was saved before it had this
     _is_symmetric: bool | None
     _constants: dict[torch.dtype, tuple[Tensor, Tensor]]
     _matrices: dict[torch.dtype, Tensor]
@@ -63,7 +68,7 @@ class Graph:
         weight = checked_edge_weight(edge_weight, edge_index)
         check_finite(weight, edge_index)
         edge_index, weight = merge_duplicates(edge_index, weight, num_nodes)
-        self._fill(Pattern(edge_index, num_nodes), weight)
+        self._fill(Pattern(edge_index.clone(), num_nodes), own_weight(weight))
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
@@ -157,7 +162,7 @@ class Graph:
         looks at their shape only, never at their values, so it may be compiled and transformed.
         """
         weight = checked_edge_weight(edge_weight, self.edge_index)
-        return Graph._trusted(self._pattern, weight, prepare=False)
+        return Graph._trusted(self._pattern, own_weight(weight), prepare=False)
 
     def to(
         self,
@@ -326,17 +331,23 @@ class Graph:
             edge_weight=edge_weight,
             source=source,
             kind=kind,
+            _is_shared=is_shared(edge_weight),
             _is_symmetric=None,
             _constants={},
             _matrices={},
         )
-        if prepare and not edge_weight.requires_grad:
+        if prepare and self._is_constant:
             self.__dict__["_is_symmetric"] = self.is_symmetric
             self._operands(edge_weight.dtype)
 
+    @property
+    def _is_constant(self) -> bool:
+        """Whether nobody changes the weights, so that what is made of them may be kept."""
+        return not (self._is_shared or self.edge_weight.requires_grad)
+
     def _operands(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The entries of A in CSR order and, where they are constants, those of Aᵀ."""
-        if self.edge_weight.requires_grad:
+        if not self._is_constant:
             return self._pattern.arrange(self.edge_weight.to(dtype)), None
         known = self._constants.get(dtype)
         if known is None:

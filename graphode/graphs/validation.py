@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from graphode.graphs.graph import Graph
@@ -95,6 +95,16 @@ def checked_edge_weight(edge_weight: ArrayLike | None, edge_index: Tensor) -> Te
     if not edge_weight.dtype.is_floating_point:
         edge_weight = edge_weight.to(torch.get_default_dtype())
     return edge_weight
+
+
+def own_weight(edge_weight: Tensor) -> Tensor:
+    """A copy that nobody else can change, unless the weights are shared with who trains them."""
+    return edge_weight if is_shared(edge_weight) else edge_weight.clone()
+
+
+def is_shared(edge_weight: Any) -> bool:
+    """Whether weights learn, now or when a parameter that is frozen is thawed."""
+    return getattr(edge_weight, "requires_grad", False) or isinstance(edge_weight, nn.Parameter)
 
 
 def check_finite(edge_weight: Tensor, edge_index: Tensor) -> None:

@@ -143,6 +143,13 @@ def test_a_node_whose_position_is_not_finite_is_isolated():
     assert degrees.tolist() == [1, 0, 1, 0]
 
 
+def test_what_happens_to_the_matrix_it_was_given_is_nothing_to_a_graph():
+    given = torch.rand(3, 3)
+    graph, expected = DenseGraph(given), given.clone()
+    given.zero_()
+    assert torch.equal(graph.propagate(torch.eye(3)), expected)
+
+
 def test_bad_matrices_and_states_are_named():
     with pytest.raises(ValueError, match=r"`matrix` must be square.*its shape is \[2, 3\]"):
         DenseGraph(torch.zeros(2, 3))

@@ -167,6 +167,43 @@ def test_copies_and_pickles_are_the_same_graph():
         assert copied.source is not None
 
 
+@pytest.mark.parametrize("build", [Graph, lambda *parts: Graph(*parts[:2]).reweight(parts[2])])
+def test_what_happens_to_the_arrays_it_was_given_is_nothing_to_a_graph(build):
+    matrix = random_matrix(6)
+    target, source = matrix.nonzero(as_tuple=True)  # in the order of the matrix
+    edges, weight = torch.stack([source, target]), matrix[target, source]
+    arrays = edges.clone().numpy(), weight.clone().numpy()
+    graphs = [build(edges, 6, weight), build(arrays[0], 6, arrays[1])]
+    for changed in (edges, weight, *arrays):
+        changed *= 0
+    for graph in graphs:
+        h = torch.randn(6, 2, requires_grad=True)
+        torch.testing.assert_close(graph.to_dense(), matrix)
+        graph.propagate(h).sum().backward()
+        torch.testing.assert_close(h.grad, matrix.t() @ torch.ones(6, 2))
+
+
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_a_graph_follows_its_parameter_through_freezing_and_training(frozen_first: bool):
+    weight = torch.nn.Parameter(torch.rand(2))
+    weight.requires_grad_(not frozen_first)
+    graph = Graph([[0, 1], [1, 0]], 2, weight)
+    h = torch.randn(2, 3)
+    for _ in range(2):
+        weight.requires_grad_(False)
+        torch.testing.assert_close(graph.propagate(h), graph.to_dense() @ h)
+        weight.requires_grad_(True)
+        graph.propagate(h).sum().backward()
+        with torch.no_grad():
+            assert weight.grad is not None
+            weight -= weight.grad
+    weight.requires_grad_(False)
+    state = h.clone().requires_grad_()
+    graph.propagate(state).square().sum().backward()
+    expected = 2 * graph.to_dense().t() @ graph.to_dense() @ h
+    torch.testing.assert_close(state.grad, expected)
+
+
 def test_a_graph_is_frozen():
     graph = Graph(PATH, 3)
     with pytest.raises(AttributeError, match=r"frozen: `edge_weight` cannot be set. Build a new"):
