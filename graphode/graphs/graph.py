@@ -12,7 +12,7 @@ from torch import Tensor
 from graphode.graphs import batch, convert, full
 from graphode.graphs.normalization import normalized
 from graphode.graphs.pattern import Pattern
-from graphode.graphs.product import product_of_samples
+from graphode.graphs.product import is_plain, product_of_samples
 from graphode.graphs.validation import (
     ArrayLike,
     check_finite,
@@ -336,7 +336,8 @@ class Graph:
             _constants={},
             _matrices={},
         )
-        if prepare and self._is_constant:
+        # The tangents of symmetric weights need not be symmetric.
+        if prepare and self._is_constant and is_plain(edge_weight):
             self.__dict__["_is_symmetric"] = self.is_symmetric
             self._operands(edge_weight.dtype)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 from graphode.graphs import Graph, product, transforms
 
@@ -48,6 +48,28 @@ def test_second_derivatives_equal_those_of_the_dense_product(graph: Graph):
         for f in (sparse, dense)
     ]
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda graph, weight: Graph(graph.edge_index, NODES, weight),
+        lambda graph, weight: graph.reweight(weight),
+        lambda graph, weight: graph.reweight(weight).normalize("sym"),
+    ],
+    ids=["built", "reweighted", "normalised"],
+)
+def test_weights_may_lose_their_symmetry_along_a_tangent(graph: Graph, build):
+    h, cotangent, tangent = torch.randn(NODES, 2), torch.randn(NODES, 2), torch.randn(NODES, 2)
+    weight, direction = graph.edge_weight, torch.randn_like(graph.edge_weight)
+
+    def pulled(weight: Tensor, h: Tensor) -> Tensor:
+        return vjp(build(graph, weight).propagate, h)[1](cotangent)[0]
+
+    step = 1e-6 * direction
+    difference = (pulled(weight + step, h) - pulled(weight - step, h)) / 2e-6
+    _, forward = jvp(pulled, (weight, h), (direction, tangent))
+    torch.testing.assert_close(forward, difference, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("joins", [True, False], ids=["as columns", "as they are"])
