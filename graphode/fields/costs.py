@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from graphode.fields.extension import Extension, pack, unpack
+from graphode.fields.structure import recording
 from graphode.fields.validation import check_closes
 from graphode.flows import Stochastic
 from graphode.flows.masks import hashed_positions
@@ -123,9 +125,12 @@ def _pulled_back(
     field: Callable[..., Tensor], t: float | Tensor, y: Tensor, graph: Any, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """f and εᵀ ∂f/∂y, differentiable where gradients are wanted."""
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         dy, pull, *_ = torch.func.vjp(lambda state: field(t, state, graph), y)
         return dy, pull(noise)[0]
+    if torch.is_inference_mode_enabled():
+        with recording(t, y, graph, noise) as (t, y, graph, noise), torch.no_grad():
+            return _pulled_back(field, t, y, graph, noise)
     wanted = torch.is_grad_enabled()
     with torch.enable_grad():
         here = y if wanted and y.requires_grad else y.detach().requires_grad_()

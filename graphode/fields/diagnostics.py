@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphode.fields.structure import made_once, source_of
+from graphode.fields.structure import made_once, recording, source_of
 from graphode.graphs import Graph
 
 # Numbers below are not norms any more but rounding.
@@ -108,6 +108,9 @@ def _power(
     step: Callable[..., Tensor],
 ) -> Tensor:
     """The growth of a vector at each iteration, `[iterations, *batch]`."""
+    if torch.is_inference_mode_enabled():
+        with recording(h, graph, t) as (h, graph, t):
+            return _power(field, h, graph, t, iterations, seed, step)
     push, pull = _products(field, h, graph, t)
     # Drawn on the CPU: the same on every device.
     v = torch.randn(h.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

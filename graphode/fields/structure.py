@@ -5,13 +5,15 @@ edges alone is remembered with the edges, what depends on the weights too with t
 long as these live. Nothing is remembered of weights that learn.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils import _pytree
 
 from graphode.graphs import Graph
 
@@ -58,8 +60,20 @@ def once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:
         return make()
     known = _remembered.setdefault(owner, {})
     if name not in known:
-        known[name] = make()
+        with torch.inference_mode(False):  # a later call may need gradients
+            known[name] = make()
     return known[name]
+
+
+@contextmanager
+def recording(*arguments: Any) -> Iterator[tuple[Any, ...]]:
+    """Out of inference mode, where nothing is recorded, with copies of tensors made in it."""
+
+    def copy(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, Tensor) and leaf.is_inference() else leaf
+
+    with torch.inference_mode(False):
+        yield _pytree.tree_map(copy, arguments)
 
 
 def _alone(made: Any) -> Any:

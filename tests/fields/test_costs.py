@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import graphode as gd
 from graphode import fields as F
@@ -55,6 +56,39 @@ def test_costs_have_gradients_by_every_method(gradient: str):
         found.append(torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True))
     for exact, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, exact, rtol=1e-4, atol=1e-6)
+
+
+def test_costs_and_diagnostics_are_the_same_in_inference_mode():
+    inside, graph = F.GraphConvField([3, 4, 3]), weighted_graph().normalize("sym")
+    field, h = F.Costed(inside, jacobian=True), torch.randn(2, 6, 3)
+    z, flow = field.pack(h), gd.Flow(field, num_steps=2)
+
+    def measured() -> list[Tensor]:
+        estimates = [F.lipschitz_estimate, F.stiffness_estimate]
+        rates = field(torch.tensor(0.3), z.clone(), graph)
+        return [
+            rates,
+            flow(z, graph),
+            *(estimate(inside, h.clone(), graph) for estimate in estimates),
+        ]
+
+    expected = [each.detach() for each in measured()]
+    with torch.inference_mode():
+        found = measured()
+    assert not any(each.requires_grad for each in found)
+    torch.testing.assert_close([each.clone() for each in found], expected)
+
+
+def test_the_cost_of_the_jacobian_is_pushed_forward():
+    field = F.Costed(F.GraphConvField([3, 4, 3]), jacobian=True).requires_grad_(False)
+    graph = weighted_graph().normalize("sym")
+    z = field.pack(torch.randn(6, 3))
+    tangent = torch.randn_like(z)
+    difference = field(0.3, z + 1e-6 * tangent, graph) - field(0.3, z - 1e-6 * tangent, graph)
+    with forward_ad.dual_level():
+        rates = field(0.3, forward_ad.make_dual(z, tangent), graph)
+        pushed = forward_ad.unpack_dual(rates).tangent
+    torch.testing.assert_close(pushed, difference / 2e-6, atol=1e-6, rtol=1e-6)
 
 
 def test_costs_of_a_batch_are_those_of_its_graphs():

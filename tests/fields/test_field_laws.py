@@ -199,6 +199,17 @@ def test_flows_forward_and_backward(case: Case):
 
 
 @every_field
+def test_a_graph_seen_in_inference_mode_serves_training(case: Case):
+    field, graph = built(case)
+    h = state(field, 2, 6)
+    with torch.inference_mode():
+        evaluated = field(0.3, h, graph)
+    trained = field(0.3, h.requires_grad_(), graph)
+    torch.testing.assert_close(evaluated.clone(), trained.detach())
+    trained.sum().backward()
+
+
+@every_field
 def test_checkpointed_gradients_are_those_of_backprop(case: Case):
     field, graph = built(case)
     inputs = [torch.randn(6, CHANNELS, requires_grad=True), *field.parameters()]
