@@ -8,7 +8,6 @@ extrapolation. Each member has its own simulated system and its own initial weig
 first half of a trajectory, one step ahead; tested on the second, K steps ahead.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ import torch
 
 from graphode.data import Particles
 from graphode.data.particle_system import Sign
+from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.flags import peek
 from graphode.experiments.particle_models import BASELINES, FLAT, Model
 from graphode.experiments.particle_rollouts import check_horizons
 from graphode.experiments.recorded_loss import Program
@@ -77,7 +78,7 @@ def settings(preset: str, model: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiAgent:
-    """Settings of one run; `MultiAgent.of` fills them from a preset.
+    """Train an ensemble on simulated particles, by the settings of a preset or others.
 
     Args:
         model: A line of the table.
@@ -174,17 +175,15 @@ class MultiAgent:
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "MultiAgent":
         """The settings that flags of a command line change: those of the preset it names."""
-        peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        for flag, kind in (("model", str), ("preset", str), ("duration", float), ("dt", float)):
-            peek.add_argument(f"--{flag}", type=kind, default=argparse.SUPPRESS)
-        return cls.of(**vars(peek.parse_known_args(arguments)[0]))
+        kinds = {"model": str, "preset": str, "duration": float, "dt": float}
+        return cls.of(**peek(arguments, kinds))
 
     def __post_init__(self) -> None:
         for name in ("members", "hidden", "num_steps", "stride", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
-        if self.epochs < 1 and self.model not in BASELINES:
-            raise ValueError(f"`epochs` must be 1 or more, but is {self.epochs}.")
+            check_count(name, getattr(self, name))
+        if self.model not in BASELINES:
+            check_count("epochs", self.epochs)
+        check_rate(self.lr)
         if self.adjacency and self.model not in FLAT:
             raise ValueError(
                 f"`adjacency` is fed to {' and '.join(FLAT)}, but the model is {self.model}, "

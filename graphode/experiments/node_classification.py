@@ -8,7 +8,6 @@ classification. Encoder, flow, readout; cross-entropy of the labelled nodes; of 
 epoch of lowest validation loss counts. Test labels are measured, and decide nothing.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, Literal
 
 import torch
 
+from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.flags import peek
 from graphode.experiments.presets import Model, Preset, settings
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.flows.stochastic import Redraw
@@ -26,7 +27,7 @@ RUNS = Path("runs/node-classification")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeClassification:
-    """Settings of one run; `NodeClassification.of` fills them from a preset.
+    """Train an ensemble on a citation graph, by the settings of a preset or others.
 
     Args:
         model: A line of the table.
@@ -136,15 +137,15 @@ class NodeClassification:
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "NodeClassification":
         """The settings that flags of a command line change: those of the preset it names."""
-        peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        for flag, kind in (("model", str), ("preset", str), ("dataset", str), ("epochs", int)):
-            peek.add_argument(f"--{flag}", type=kind, default=argparse.SUPPRESS)
-        return cls.of(**vars(peek.parse_known_args(arguments)[0]))
+        kinds = {"model": str, "preset": str, "dataset": str, "epochs": int}
+        return cls.of(**peek(arguments, kinds))
 
     def __post_init__(self) -> None:
         for name in ("members", "hidden", "layers", "epochs", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
+            check_count(name, getattr(self, name))
+        check_count("patience", self.patience, "Leave it out to train every epoch")
+        check_count("chunk", self.chunk, "Leave it out to train as many members as fit")
+        check_rate(self.lr)
         if not 0 <= self.select_from < self.epochs:
             raise ValueError(
                 f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from graphode.data import MissingFileError, load_node_data
+from graphode.experiments.checks import check_count
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
@@ -108,7 +109,7 @@ QUICK_EPOCHS = {  # on Cora and Citeseer, on Pubmed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table1:
-    """Settings of the table.
+    """Make the paper's table 1, node classification, with ours beside theirs.
 
     Args:
         preset: printed (the paper's text), authors (their code, which redraws masks in dopri5) or
@@ -154,8 +155,8 @@ class Table1:
                         f"Unknown {name} {value!r} in the {self.preset} table. Choose among: "
                         f"{', '.join(known)}."
                     )
-        if self.seeds is not None and self.seeds < 1:
-            raise ValueError(f"`seeds` must be 1 or more, but is {self.seeds}.")
+        for name in ("seeds", "epochs", "chunk"):
+            check_count(name, getattr(self, name))
         check_jobs(self.jobs)
 
 

@@ -19,6 +19,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from graphode.experiments.checks import check_count
 from graphode.experiments.multi_agent import HORIZONS, MultiAgent, Preset
 from graphode.experiments.multi_agent_claims import MEDIAN, claims
 from graphode.experiments.multi_agent_run import run as run_multi_agent
@@ -90,7 +91,7 @@ QUICK_MEMBERS, QUICK_SHARE = 3, 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table3:
-    """Settings of the table.
+    """Make the paper's table 3, extrapolated particles, with ours beside theirs.
 
     Args:
         seeds: Members of each line, each with a system of its own; 10 as in the paper, 3 with
@@ -127,6 +128,7 @@ class Table3:
 
     def __post_init__(self) -> None:
         check_asked("table 3", self.models, (line.model for line in LINES), self.seeds)
+        check_count("epochs", self.epochs)
         check_jobs(self.jobs)
 
     @property

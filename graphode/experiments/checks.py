@@ -1,0 +1,16 @@
+"""Checks that settings of several experiments share."""
+
+import math
+
+
+def check_count(name: str, value: int | None, remedy: str = "") -> None:
+    """Refuse less than one; None says nothing."""
+    if value is not None and value < 1:
+        ending = f" {remedy}." if remedy else ""
+        raise ValueError(f"`{name}` must be 1 or more, but is {value}.{ending}")
+
+
+def check_rate(lr: float) -> None:
+    """Refuse learning rates with which nothing is learned."""
+    if not 0 < lr < math.inf:
+        raise ValueError(f"`lr` must be a number above 0, but is {lr}. Try for example --lr 0.01.")
