@@ -1,14 +1,18 @@
 """The command line, `graphode run EXPERIMENT`. Flags come from the experiments' dataclasses."""
 
+import difflib
+import functools
+import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
 from graphode import __version__
 from graphode.experiments.heap import keep_freed_memory
+from graphode.flows import SolveError
 
 HELP = ("-h", "--help")
 USAGE = """\
@@ -33,7 +37,7 @@ Each command explains its flags with --help.
 
 
 def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
-    """Settings and action of every command; imported here so that --help stays quick."""
+    """Settings and action of every command; imported here, as the list of them needs none."""
     from graphode.data import commands as data
     from graphode.experiments import (
         demo,
@@ -75,7 +79,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _main(arguments: list[str]) -> None:
-    errors = Console(stderr=True)
     if not arguments or arguments[0] in HELP:
         print(USAGE, end="")
         return
@@ -88,29 +91,43 @@ def _main(arguments: list[str]) -> None:
             print(f"usage: graphode {arguments[0]} …", *group, sep="\n")
             return
     commands = _commands()
+    name = tuple(arguments[:2])
+    if name not in commands:
+        _refuse(_unknown(arguments[:2], list(commands)))
     keep_freed_memory()
-    for name, (settings, action) in commands.items():
-        if tuple(arguments[: len(name)]) == name:
-            import tyro
+    try:
+        settings, action = commands[name]
+        action(_read(settings, name, arguments[2:]))
+    except (ValueError, OSError, SolveError) as error:
+        _refuse(str(error))
 
-            try:
-                rest = arguments[len(name) :]
-                # Where flags such as --preset decide what the others are by default.
-                defaults = getattr(settings, "defaults", None)
-                default = defaults(rest) if defaults else tyro.MISSING_NONPROP
-                action(
-                    tyro.cli(
-                        settings, prog=f"graphode {' '.join(name)}", args=rest, default=default
-                    )
-                )
-            except (ValueError, OSError) as error:
-                errors.print(f"[red]graphode:[/red] {escape(str(error))}", highlight=False)
-                sys.exit(2)
-            return
-    asked = " ".join(arguments[:2])
-    known = ", ".join(" ".join(name) for name in commands)
-    errors.print(
-        f"[red]graphode:[/red] Unknown command {escape(asked)!r}. Choose one of: {known}.",
-        highlight=False,
-    )
+
+def _read(settings: type, name: tuple[str, ...], words: list[str]) -> Any:
+    """The settings that flags say."""
+    import tyro
+
+    defaults = getattr(settings, "defaults", None)
+    description, known = inspect.getdoc(settings) or "", {}
+    description = description.partition("\n\n")[0]
+    if defaults:  # where flags such as --preset decide what the others are by default
+        description += " The defaults shown are those of the model and preset that flags name."
+        known = vars(defaults(words))
+    # Of a partial, unlike of a class, tyro leaves errors to us.
+    maker = functools.partial(settings, **known)
+    return tyro.cli(maker, prog=f"graphode {' '.join(name)}", description=description, args=words)
+
+
+def _unknown(asked: list[str], known: list[tuple[str, ...]]) -> str:
+    """Name the nearest command, and those that begin alike."""
+    group = [name for name in known if name[0] == asked[0]] or known
+    words = [f"Unknown command {' '.join(asked)!r}."]
+    endings = {name[-1]: name for name in group}
+    for ending in difflib.get_close_matches(asked[-1], endings, n=1):
+        words.append(f"Did you mean `graphode {' '.join(endings[ending])}`?")
+    words.append(f"Choose one of: {', '.join(map(' '.join, group))}.")
+    return " ".join(words)
+
+
+def _refuse(reason: str) -> NoReturn:
+    Console(stderr=True).print(f"[red]graphode:[/red] {escape(reason)}", highlight=False)
     sys.exit(2)

@@ -41,6 +41,73 @@ def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
     assert "run heat" in error
 
 
+def said(arguments: list[str], capsys) -> str:
+    """What is said where a command is refused, as one line."""
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("reproduce table_1", "reproduce table-1"),
+        ("run node_classification", "run node-classification"),
+        ("heat", "run heat"),
+    ],
+)
+def test_the_nearest_command_is_suggested(asked, near, capsys):
+    assert f"Did you mean `graphode {near}`?" in said(asked.split(), capsys)
+
+
+def test_half_a_command_is_answered_with_those_that_begin_alike(capsys):
+    error = said(["run", "frob"], capsys)
+    assert error.startswith("graphode: Unknown command 'run frob'. Choose one of: run heat, ")
+    assert "reproduce" not in error
+
+
+def test_help_says_what_the_command_does(capsys):
+    for name in cli._commands():
+        with pytest.raises(SystemExit, match="0"):
+            cli.main([*name, "--help"])
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"usage: graphode {' '.join(name)} ")
+        what = shown.splitlines()[2]
+        assert what.endswith(".")
+        assert not any(word in what for word in ("Settings", "`", "_"))
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("reproduce table-1 --models frob", "graphode: Unknown model 'frob' in the printed table."),
+        ("reproduce table-1 --chunk 0", "graphode: `chunk` must be 1 or more, but is 0."),
+        ("run node-classification --chunk -1", "graphode: `chunk` must be 1 or more, but is -1. "),
+        ("run node-classification --patience 0", "graphode: `patience` must be 1 or more, but"),
+        ("run node-classification --lr -1", "graphode: `lr` must be a number above 0, but is -1."),
+        ("run multi-agent --lr nan", "graphode: `lr` must be a number above 0, but is nan."),
+        ("reproduce table-3 --epochs -2", "graphode: `epochs` must be 1 or more, but is -2."),
+    ],
+)
+def test_settings_are_refused_in_the_words_of_the_command_line(command, reason, capsys):
+    assert said(command.split(), capsys).startswith(reason)
+
+
+@pytest.mark.parametrize("words", [["--epochs", "abc"], ["--epochs"]])
+def test_a_flag_that_cannot_be_read_is_named_by_its_own_command(words, capsys):
+    error = said(["run", "node-classification", *words], capsys)
+    assert "--epochs" in error
+    assert "graphode run node-classification --help" in error
+    assert "usage:" not in error
+
+
+def test_a_solve_that_fails_in_training_is_one_sentence_and_names_the_rate(tmp_path, capsys):
+    command = "run node-classification --model gcde_rk4 --lr 1e30 --epochs 5 --members 1 --out"
+    error = said([*command.split(), str(tmp_path)], capsys)
+    assert error.startswith("graphode: Training ended in epochs 0 to 4, where a solve failed.")
+    assert error.endswith("grew before, lower --lr.")
+
+
 def test_an_interrupt_at_any_moment_is_no_traceback(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt

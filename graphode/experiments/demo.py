@@ -25,7 +25,7 @@ SHOWN = ("Persistence", *COLORS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Settings of the demo.
+    """Simulate ten particles, train four models, and see them move.
 
     Args:
         members: Of each model, each with a system of its own.

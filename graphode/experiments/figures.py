@@ -34,7 +34,7 @@ Runs = dict[str, Path]  # by what a legend says
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Settings of the pictures.
+    """Draw the paper's pictures of node classification.
 
     Args:
         seeds: Members of each run; 100 as in the paper, 2 with --quick.

@@ -32,7 +32,7 @@ from graphode.graphs import Graph
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Heat:
-    """Settings of the heat experiment.
+    """Let heat spread on the karate club: every solver against the exact answer.
 
     Args:
         out: Folder for the result, the table and the figure.

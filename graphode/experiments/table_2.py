@@ -95,7 +95,7 @@ QUICK_MEMBERS, QUICK_KEEPS = 2, (0.3, 1.0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table2:
-    """Settings of the table.
+    """Make the paper's table 2, traffic forecasting, with ours beside theirs.
 
     Args:
         dataset: pems08, pemsd7m, simulated, or file with --speeds and --distances; by default

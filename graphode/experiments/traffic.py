@@ -38,7 +38,7 @@ def unit_of(dataset: str, given: str | None = None) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrafficForecast:
-    """Settings of one run; `TrafficForecast.of` fills them from a preset.
+    """Train an ensemble on irregular traffic, by the settings of a preset or others.
 
     Args:
         model: A line of the table.

@@ -25,9 +25,9 @@ from graphode.experiments.objective import BatchedObjective as BatchedObjective
 from graphode.experiments.objective import Objective as Objective
 from graphode.experiments.progress import Display
 from graphode.experiments.recording import Capture, Recording
-from graphode.experiments.run_folder import Checkpoint, RunFolder
+from graphode.experiments.run_folder import METRICS, Checkpoint, RunFolder
 from graphode.experiments.selection import Selection
-from graphode.flows import Stats, Status, record_stats, stochastic
+from graphode.flows import SolveError, Stats, Status, record_stats, stochastic
 
 COSTS = ("evaluations", "backward_evaluations", "evaluations_without_masks")
 TAUGHT = ("train_loss", *COSTS[:2])  # what is known of an epoch that is not evaluated
@@ -374,7 +374,14 @@ def train(
 
         while epoch < training.epochs and not bool(trainer.selection.stopped.all()):
             count = min(training.log_every, training.epochs - epoch)
-            run_epochs(count)
+            try:
+                run_epochs(count)
+            except SolveError as error:
+                raise SolveError(
+                    f"Training ended in epochs {epoch} to {epoch + count - 1}, where a solve "
+                    f"failed. {error} If the losses in {folder.path / METRICS} grew before, lower "
+                    f"--lr."
+                ) from error
             rows = _summaries(trainer, epoch, count, number)
             epoch += count
             folder.append(rows)
