@@ -276,11 +276,17 @@ def rows_of(result: dict[str, Any], folder: Path, line: Line, quick: bool) -> li
         rows.append(
             Row(model=line.name, column=column, metric=MEDIAN, mean=median, std=None, **common)
         )
+    # Harmonic motion, measured beside the model, cost no training.
+    label = label_of({**result, "label": ""}, quick)
+    untrained = {**common, "evaluations": 0.0, "seconds": 0.0, "epochs": 0, "label": label}
     for where, measured in result.get("transfer", {}).items():
-        for who, name in (("model", line.name), ("harmonic", "Harmonic motion")):
+        metric = f"RMSE, {where}, without retraining"
+        for who, name, cost in (
+            ("model", line.name, common),
+            ("harmonic", "Harmonic motion", untrained),
+        ):
             for K, value in zip(measured["horizons"], measured[who]["rmse"], strict=True):
-                metric = f"RMSE, {where}, without retraining"
-                rows.append(Row(model=name, column=f"K = {K}", metric=metric, **value, **common))
+                rows.append(Row(model=name, column=f"K = {K}", metric=metric, **value, **cost))
     return rows
 
 

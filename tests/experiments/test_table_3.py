@@ -108,6 +108,18 @@ def test_the_papers_numbers_stand_where_they_belong(table):
     assert "## RMSE\n" in text
 
 
+def test_harmonic_motion_costs_nothing_wherever_it_is_measured(table):
+    _, rows, _ = table
+    found = [one for one in rows if one.model == "Harmonic motion"]
+    assert any(one.metric.endswith("without retraining") for one in found)
+    assert {(one.evaluations, one.seconds, one.epochs, one.label) for one in found} == {
+        (0.0, 0.0, 0, "")
+    }
+    trained = {one.seconds for one in rows if one.model == PAIR}
+    assert len(trained) == 1
+    assert min(trained) > 0
+
+
 def test_oracles_are_labelled(table):
     _, rows, _ = table
     labels = {one.model: one.label for one in rows}
