@@ -3,7 +3,8 @@
 A step that a sample does not have (padding) is no time of its own: the leg before it goes on to
 the sample's next time, and at the step itself that sample rests. All samples of a batch make each
 leg together, as one solve. The leg that begins at a sample's time t_k ends at its next one, or
-after the last at its last query; queries with t_k < q ≤ t_{k+1} are read on the way.
+after the last at its last query; queries with t_k < q ≤ t_{k+1} belong to it. How they are reached
+is said in `legs`.
 
 Which time is which is decided on the host, after one transfer; the times themselves are gathered
 on the device, so that they keep their gradients.
@@ -30,6 +31,7 @@ class Leg:
         moments: When these are, `[*batch, columns]`; at an end of the leg where not inside.
         inside: Whose query it is, `[*batch, columns]`; None for everyone's.
         at_end: Whether all of them are at the end of their samples' legs.
+        goes_on: Whether the state at the end is needed for more than queries there.
         order: The columns of each sample in the order of time, `[samples, columns]` on the host;
             None where the host must not be asked.
         length: How long the leg of each sample is, `[samples]` on the host; None likewise.
@@ -42,6 +44,7 @@ class Leg:
     moments: Tensor
     inside: Tensor | None
     at_end: bool
+    goes_on: bool
     order: np.ndarray | None
     length: np.ndarray | None
 
@@ -58,6 +61,7 @@ class Leg:
             moments=self.moments[index],
             inside=None if self.inside is None else self.inside[index],
             at_end=self.at_end,
+            goes_on=self.goes_on,
             order=self.order[rows],
             length=length,
         )
@@ -160,7 +164,8 @@ class _Route:
         """From the sample's time before `step` to `step`."""
         if step == 0:
             return None
-        return self._leg(self.latest[:, step - 1], self.latest[:, step], self.target_of == step)
+        start, end = self.latest[:, step - 1], self.latest[:, step]
+        return self._leg(start, end, self.target_of == step, goes_on=True)
 
     def coming_from(self, step: int, causal: bool) -> Leg | None:
         """From `step` to the sample's next time or, after its last, to the horizon."""
@@ -170,9 +175,12 @@ class _Route:
         has = self.origin_of == step
         if not causal:
             has &= self.target_of < 0
-        return self._leg(start, np.where(self.valid[:, step], end, start), has)
+        end = np.where(self.valid[:, step], end, start)
+        return self._leg(start, end, has, goes_on=not is_last.all())
 
-    def _leg(self, start: np.ndarray, end: np.ndarray, has: np.ndarray) -> Leg | None:
+    def _leg(
+        self, start: np.ndarray, end: np.ndarray, has: np.ndarray, goes_on: bool
+    ) -> Leg | None:
         start_time, end_time = self.host[self.rows, start], self.host[self.rows, end]
         moves = bool((start_time != end_time).any())
         columns = np.flatnonzero(has.any(0))
@@ -193,6 +201,7 @@ class _Route:
             moments=chosen[..., 2:],
             inside=None if has.all() else self._on_device(has),
             at_end=bool((when == end_time[:, None])[has].all()),
+            goes_on=goes_on,
             order=when.argsort(1, kind="stable"),
             length=np.abs(end_time - start_time),
         )
@@ -226,7 +235,9 @@ def traced_plan(
 
     def leg(start: Tensor, end: Tensor, columns: list[int]) -> Leg:
         moments = queries[..., : len(columns)]
-        return Leg(start, end, True, columns, moments, None, len(columns) == 1, None, None)
+        return Leg(
+            start, end, True, columns, moments, None, len(columns) == 1, not columns, None, None
+        )
 
     last = times.shape[-1]
     for step in range(last):

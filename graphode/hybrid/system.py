@@ -30,6 +30,8 @@ class HybridSystem(nn.Module):
 
     Every sample has its own times. It starts at zero at its first observation. A query is
     answered from the observations strictly before it: one at t_k is read before the jump at t_k.
+    Neither what comes later, nor when it comes, nor what else is asked changes an answer; with an
+    adaptive solver, by more than its tolerance.
 
     What is under the mask is not seen: a node that is not observed at a step flows but does not
     jump, and its neighbours see zeros there. A step at which a sample observes no node is not a
@@ -51,9 +53,10 @@ class HybridSystem(nn.Module):
         newcomers: From (x, graph), or x, to the state of nodes that appear; None for zeros.
         channels: Width of the state, where `jump` is not one of our cells, which know it.
         causal: Which graph the flow uses.
-        by_length: Whether on a CPU samples with gaps of like length may be solved apart from the
-            others, which then do not wait for the longest: for fields that hold no tensor with a
-            value for each sample.
+        by_length: Whether on a CPU samples may be solved in other company than their batch's: those
+            with gaps of like length apart from the others, which then do not wait for the longest,
+            and, with a fixed number of steps, several queries in one solve. For fields that hold
+            no tensor with a value for each sample.
 
     Shapes:
         - **x:** `[*batch, steps, nodes, channels]`; a list of `[*batch, nodes, channels]`, one

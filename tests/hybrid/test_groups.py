@@ -107,3 +107,27 @@ def test_a_failing_sample_is_named_by_its_number_in_the_batch():
             system(x, times, graph, queries)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_queries_in_one_solve_have_the_masks_and_weights_of_their_samples(named: bool):
+    """Fixed steps reach several queries at a time; masks are those of one query at a time."""
+    ensemble = gd.Ensemble(
+        lambda seed: gd.GCDEGRU(IN, 3, field_dropout=0.5, solver="rk4", num_steps=1), (0, 1)
+    )
+    x, times, _ = window()
+    queries, graph = times[:, -1:] + torch.tensor([0.5, 1.0, 2.0]), random_graph(NODES)
+    for member in range(2):
+        model = ensemble.member(member)
+        samples = torch.arange(SAMPLES) if named else None
+        with gd.stochastic(member, 3, samples), gd.record_stats() as stats:
+            y = model(x, times, graph, queries)
+        assert len(stats) == STEPS
+        for q in range(3):
+            with gd.stochastic(member, 3, samples):
+                alone = model(x, times, graph, queries[:, q : q + 1])
+            torch.testing.assert_close(y[:, q : q + 1], alone, rtol=1e-12, atol=1e-13)
+        if not named:
+            with gd.stochastic(torch.arange(2), 3):
+                together = ensemble(x, times, graph, queries)
+            torch.testing.assert_close(together[member], y, rtol=1e-11, atol=1e-12)

@@ -47,6 +47,24 @@ def test_streaming_is_the_batched_call_step_by_step(batch, causal, masked):
         torch.testing.assert_close(last, y[..., -1, :, :], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("steps", [{"num_steps": 1}, {"step_size": 0.4}])
+def test_streaming_by_fixed_steps_is_the_batched_call_between_observations_too(steps):
+    """Whoever streams does not know when the next observation comes, nor who asks later."""
+    system, graph = gru_system(solver="rk4", **steps), random_graph(NODES)
+    x, times = torch.randn(3, STEPS, NODES, IN), (0.5 + torch.rand(3, STEPS)).cumsum(-1)
+    ahead = torch.tensor([0.1, 0.3])
+    queries = [times[:, k : k + 1] + ahead for k in range(STEPS)]
+    batched = system(x, times, graph, torch.cat(queries, -1))
+    state = None
+    for k in range(STEPS):
+        state = system.observe(state, x[:, k], times[:, k], graph)
+        now = batched[:, 2 * k : 2 * k + 2]
+        together = system.forecast(state, queries[k])
+        torch.testing.assert_close(together, now, rtol=1e-12, atol=1e-13)
+        first = system.forecast(state, queries[k][:, 0])
+        torch.testing.assert_close(first, now[:, 0], rtol=1e-12, atol=1e-13)
+
+
 def test_a_window_can_be_absorbed_at_once_and_continued():
     system = gru_system(rtol=1e-4, atol=1e-5)
     graphs = [random_graph(NODES, k) for k in range(STEPS)]

@@ -200,6 +200,53 @@ def test_nothing_later_reaches_a_forecast(causal):
             assert not torch.allclose(seen[between], before[between])
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("by_length", [False, True])
+@pytest.mark.parametrize("steps", [{"num_steps": 1}, {"step_size": 0.4}])
+def test_no_later_time_and_no_other_query_changes_a_forecast_by_fixed_steps(
+    steps, by_length, causal
+):
+    """One step, so that a way to somewhere else would show."""
+    system, graph = gru_system(solver="rk4", **steps), random_graph(NODES)
+    system.causal, system.by_length = causal, by_length
+    x, times = window()
+    queries = queries_everywhere(times)
+    y = system(x, times, graph, queries)
+    for q in range(queries.shape[-1]):
+        alone = system(x, times, graph, queries[:, q : q + 1])
+        torch.testing.assert_close(y[:, q : q + 1], alone, rtol=1e-12, atol=1e-13)
+    for k in range(1, STEPS):
+        postponed = times.clone()
+        postponed[:, k:] += 2.7
+        early = (queries <= times[:, k : k + 1])[..., None, None].expand_as(y)
+        later = system(x, postponed, graph, queries)
+        torch.testing.assert_close(later[early], y[early], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("steps", [{"num_steps": 1}, {"step_size": 0.4}])
+def test_fixed_steps_reach_every_query_as_the_plain_loop_does(steps):
+    system, x, times = gru_system(solver="rk4", **steps), *window()
+    graphs = [[random_graph(NODES, 10 * b + k) for k in range(STEPS)] for b in range(BATCH)]
+    queries = queries_everywhere(times)
+    reference = expected(system, x, times, graphs, queries)
+    torch.testing.assert_close(system(x, times, graphs, queries), reference)
+
+
+def test_queries_at_the_end_of_a_leg_cost_no_solve_of_their_own():
+    system, graph = gru_system(solver="rk4", num_steps=1), random_graph(NODES)
+    x, times = window()
+    with gd.record_stats() as stats:
+        system(x, times, graph, torch.cat([times[:, 1:], times[:, -1:] + 1.0], -1))
+    assert len(stats) == STEPS
+    with gd.record_stats() as stats:
+        system(x, times, graph, times[:, -1:] + torch.tensor([1.0, 2.0, 3.0]))
+    assert len(stats) == STEPS - 1 + 3
+    system.by_length = True
+    with gd.record_stats() as stats:
+        system(x, times, graph, times[:, -1:] + torch.tensor([1.0, 2.0, 3.0]))
+    assert len(stats) == STEPS
+
+
 @pytest.mark.parametrize("stream", ["one", "steps"])
 def test_relabelling_nodes_relabels_the_forecast(stream):
     system = gru_system(rtol=1e-9, atol=1e-10)
