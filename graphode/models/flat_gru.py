@@ -19,7 +19,8 @@ from graphode.models.dense import DenseMap
 class FlatGRU(nn.Module):
     """A GRU on the observations of all nodes together; it holds its state between them.
 
-    The cell is `GraphGRUCell` with linear gates. Nodes that are not observed are seen as zeros.
+    The cell is `GraphGRUCell` with linear gates. Nodes that are not observed are seen as zeros;
+    what all nodes share is taken from the first that is.
 
     Args:
         nodes: How many nodes there are, always.
@@ -83,10 +84,15 @@ class FlatGRU(nn.Module):
                 f"they stay the same, but the observations have shape {list(x.shape)}. Build it "
                 f"with `nodes={x.shape[-2]}`; where nodes come and go use a graph cell."
             )
-        if mask is not None and mask.shape == x.shape[:-1]:
-            x = torch.where(mask[..., None], x, 0.0)
-            mask = mask.any(-1)
+        x, mask = torch.as_tensor(x), None if mask is None else torch.as_tensor(mask)
         own, common = x.tensor_split([self.in_channels - self.shared], -1)
-        flat = torch.cat([own.flatten(-2), common[..., 0, :]], -1)[..., None, :]
+        once = common[..., :1, :]
+        if mask is not None and mask.shape == x.shape[:-1]:
+            mask = mask.to(x.device)
+            first_observed = mask.to(torch.int8).argmax(-1)
+            once = common.take_along_dim(first_observed[..., None, None], -2)
+            own = torch.where(mask[..., None], own, 0.0)
+            mask = mask.any(-1)
+        flat = torch.cat([own.flatten(-2)[..., None, :], once], -1)
         y = self.system(flat, times, None, query_times, mask, None, state)
         return y.reshape(*y.shape[:-2], self.nodes, self.out_channels)

@@ -159,7 +159,10 @@ class GCDEGRU(RecurrentModel):
 
 
 class GCDELSTM(GCDEGRU):
-    """GCDE-LSTM: `GCDEGRU` with an LSTM cell, whose c flows too unless `cell_flows=False`."""
+    """GCDE-LSTM: `GCDEGRU` with an LSTM cell.
+
+    Its c flows too, unless it is held: `GCDELSTM(cell={"cell_flows": False})`.
+    """
 
     cell_class = GraphLSTMCell
 

@@ -126,6 +126,27 @@ def test_the_flat_gru_sees_zeros_where_nothing_is_observed():
         gd.FlatGRU(NODES, IN, shared=3)
 
 
+def test_the_flat_gru_takes_what_nodes_share_from_one_that_is_observed(without_type_checks):
+    model = gd.FlatGRU(NODES, IN, 7)
+    x, times, queries = window()
+    x[..., 1:] = x[..., :1, 1:]
+    mask = torch.ones(BATCH, STEPS, NODES, dtype=torch.bool)
+    mask[0, 1, :2], mask[1, 2], mask[1, 0, 0] = False, False, False
+    hidden = torch.where(mask[..., None], x, torch.nan)
+    silent = x.clone()  # speeds are hidden, features of time are not
+    silent[..., :1] = torch.where(mask[..., None], x[..., :1], 0.0)
+    expected = model(silent, times, None, queries, mask=mask.any(-1))
+    assert torch.equal(model(hidden, times, None, queries, mask=mask), expected)
+    arrays = (hidden.numpy(), times.numpy(), None, queries.numpy())
+    assert torch.equal(model(*arrays, mask=mask.numpy()), expected)
+
+
+def test_a_long_memory_can_be_held_between_observations():
+    flowing, held = gd.GCDELSTM(IN, 6), gd.GCDELSTM(IN, 6, cell={"cell_flows": False})
+    assert flowing.parts.flow_channels == 12
+    assert held.parts.flow_channels == 6
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_an_ensemble_of_systems_is_its_members(name):
     """Members first, each with its own weights, steps and masks; in one program."""
