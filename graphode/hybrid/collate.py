@@ -159,6 +159,17 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
             f"Series {number} has observations that are not finite. If they are missing, say so: "
             f"`mask=~x.isnan().any(-1)`."
         )
+    graphs = sample.graphs
+    if isinstance(graphs, (list, tuple)) and len(graphs) != len(times):
+        raise ValueError(
+            f"A series must have one graph, or one per step, {len(times)}, but series {number} has "
+            f"{len(graphs)}. Repeat a graph for as long as it stays."
+        )
+    if sample.targets is not None and sample.query_times is None:
+        raise ValueError(
+            f"A series with `targets` must say when they are, but series {number} has no "
+            f"`query_times`. Give a time for each target."
+        )
     return dataclasses.replace(sample, x=x, times=times, mask=mask)
 
 
@@ -195,10 +206,16 @@ def _queries(samples: Sequence[Series]) -> dict[str, Tensor]:
     if samples[0].targets is not None:
         targets = [torch.as_tensor(sample.targets) for sample in samples]
         for number, (own, when) in enumerate(zip(targets, times, strict=True)):
-            if len(own) != len(when):
+            if own.shape[:1] != when.shape:
                 raise ValueError(
                     f"A series must have a target for each query, but series {number} has "
-                    f"{len(own)} for {len(when)}."
+                    f"{len(own) if own.ndim else 'a number'} for {len(when)}."
+                )
+            if own.shape[1:] != targets[0].shape[1:]:
+                raise ValueError(
+                    f"The targets of a batch must be alike, [queries, nodes, out_channels], but "
+                    f"those of series 0 have shape {list(targets[0].shape)}, those of series "
+                    f"{number} {list(own.shape)}."
                 )
         found["targets"] = torch.stack([_padded(own, count, 0.0) for own in targets])
     return found

@@ -129,5 +129,22 @@ def test_errors_name_the_remedy(without_type_checks):
     refused("all series of a batch have `graphs` or none", graphs=random_graph(NODES))
     refused("must have a query, but one has none", query_times=[], targets=torch.zeros(0, 4, 1))
     refused("a target for each query, but series 1 has 2 for 1", targets=torch.zeros(2, 4, 1))
+    refused(
+        r"targets .* alike.* series 0 have shape \[1, 4, 1\].* series 1 \[1, 4\]",
+        targets=good["targets"][..., 0],
+    )
+    refused("a target for each query, but series 1 has a number for 1", targets=1.0)
+    with pytest.raises(ValueError, match=r"series 0 has no `query_times`. Give a time"):
+        gd.collate([{"x": good["x"], "times": good["times"], "targets": good["targets"]}])
     with pytest.raises(ValueError, match="same number of nodes at a step, but have 4, 5"):
         gd.collate([{**good, "graphs": random_graph(n)} for n in (4, 5)])
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_a_list_of_graphs_has_one_for_each_step_of_its_series(count):
+    graphs = [random_graph(NODES, k) for k in range(5)]
+    longest = {"x": torch.zeros(5, NODES, IN), "times": torch.arange(5.0), "graphs": graphs}
+    wrong = {"x": torch.zeros(3, NODES, IN), "times": torch.arange(3.0), "graphs": graphs[:count]}
+    message = f"one graph, or one per step, 3, but series 1 has {count}. Repeat a graph"
+    with pytest.raises(ValueError, match=message):
+        gd.collate([longest, wrong])
