@@ -34,7 +34,8 @@ class Course:
     Attributes:
         h: The state now.
         graph: The graph now.
-        known: The graph that each sample knows, which has not moved on where it rests.
+        known: The graph that each sample knows, which has not moved on where it rests; kept where
+            there are no queries, so that a state is what is wanted.
         answers: The predictions for each query; those of samples still to come mean nothing yet.
     """
 
@@ -125,11 +126,25 @@ class Course:
         self.graph = self.stream.at(step, nodes)
         if change is None:
             return
+        self._check_change(step)
         self.h = change.apply(self.h, self._newcomers(x) if len(change.added) else 0.0)
         self.known = self.graph
         self.answers = [
             answer if answer is None else change.apply(answer, torch.nan) for answer in self.answers
         ]
+
+    def _check_change(self, step: int) -> None:
+        """Refuse a state whose nodes change before its sample has flown as far as the change."""
+        if self.answers or self.window.observed is None or is_traced(self.h):
+            return
+        is_left_behind = ~self.window.valid[..., step:].any(-1).flatten()
+        if bool(is_left_behind.any()):
+            raise ValueError(
+                f"The nodes change at step {step}, but sample {int(is_left_behind.nonzero()[0])} "
+                f"observes nothing then or later: its state would change its nodes before it has "
+                f"flown to that time. Give the node map with its next observation; samples whose "
+                f"nodes change at other times are streamed by themselves."
+            )
 
     def _newcomers(self, x: Tensor) -> Tensor | float:
         if self.system.newcomers is None:
@@ -181,5 +196,5 @@ class Course:
             self.h, self.known = after, self.graph
             return
         self.h = torch.where(window.observed[step][..., None], after, h)
-        if not is_traced(h):
+        if not self.answers and not is_traced(h):
             self.known = chosen_graphs(self.known, self.graph, window.valid[..., step])

@@ -75,7 +75,16 @@ def chosen_graphs(old: Any, new: Any, takes_new: Tensor) -> Any:
     if not bool(takes_new.any()):
         return old
     if takes_new.ndim > 1:
-        takes_new = takes_new.flatten(0, -2)[0]
+        rows = takes_new.flatten(0, -2)
+        if bool((rows != rows[0]).any()):
+            raise ValueError(
+                f"Where graphs change, all leading dimensions but the last must observe something "
+                f"at the same steps, since a state knows one graph for each sample of the last, "
+                f"but in a batch of shape {list(takes_new.shape)} some observe a step that others "
+                f"do not. Flatten them into one dimension: `x.flatten(0, -4)`, and times and mask "
+                f"likewise."
+            )
+        takes_new = rows[0]
     samples = len(takes_new)
     parts = [g.unbatch() if g.num_graphs > 1 else [g] * samples for g in (old, new)]
     return joined([parts[int(taken)][b] for b, taken in enumerate(takes_new.tolist())])

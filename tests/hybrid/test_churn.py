@@ -102,6 +102,24 @@ def test_samples_that_rest_keep_their_forecast_through_a_change_of_nodes():
     torch.testing.assert_close(y[:1], alone[..., :2, :])
 
 
+def test_nodes_change_with_an_observation_in_streaming_as_in_one_call():
+    """A step without one is no step: its map comes with the next."""
+    system = fixed_steps()
+    graphs, leave = [islands(2, 1), islands(2)], gd.NodeMap.between("abc", "ab")
+    x, times = [torch.randn(3, IN), torch.randn(2, IN), torch.randn(2, IN)], [0.0, 1.0, 2.0]
+    mask = [torch.ones(n, dtype=torch.bool) for n in (3, 2, 2)]
+    mask[1][:] = False
+    y = system(x, times, [*graphs, graphs[1]], [1.5, 3.0], mask=mask, node_maps=[None, leave, None])
+    first = system.observe(None, x[0], 0.0, graphs[0])
+    with pytest.raises(ValueError, match=r"step 0, but sample 0 observes nothing.*next observ"):
+        system.observe(first, x[1], 1.0, graphs[1], mask=mask[1], node_map=leave)
+    last = system.observe(first, x[2], 2.0, graphs[1], node_map=leave)
+    torch.testing.assert_close(system.forecast(first, 1.5)[:2], y[0])
+    torch.testing.assert_close(system.forecast(last, 3.0), y[1])
+    state = system.absorb(x, times, [*graphs, graphs[1]], mask, [None, leave, None])
+    torch.testing.assert_close(system.forecast(state, 3.0), y[1])
+
+
 def test_a_state_can_begin_with_a_change_of_nodes():
     system = fixed_steps()
     small, large = islands(2), islands(2, 2)

@@ -106,6 +106,28 @@ def test_a_sample_that_observes_nothing_rests_with_its_graph():
     torch.testing.assert_close(y[1], alone, rtol=1e-12, atol=1e-13)
 
 
+def test_samples_of_two_leading_dimensions_that_miss_other_steps_are_refused_where_graphs_change():
+    system = gru_system(solver="rk4", num_steps=1)
+    graphs = [random_graph(NODES, k) for k in range(2)]
+    x, times = torch.randn(2, 3, 2, NODES, IN), torch.tensor([0.0, 1.0])
+    mask = torch.ones(2, 3, 2, dtype=torch.bool)
+    mask[:, 0, 1] = False  # the same sample of both: it rests with its graph
+    queries = torch.tensor([2.0])
+    state = system.absorb(x, times, graphs, mask=mask)
+    y = system(x, times, graphs, queries, mask=mask)
+    torch.testing.assert_close(system.forecast(state, 2.0), y[..., 0, :, :])
+    mask[0, 0, 1], mask[0, 1, 1] = True, False
+    with pytest.raises(ValueError, match=r"batch of shape \[2, 3\].*Flatten them into one"):
+        system.absorb(x, times, graphs, mask=mask)
+    y = system(x, times, graphs, queries, mask=mask)  # no state is wanted
+    flat = system(x.flatten(0, 1), times, graphs, queries, mask=mask.flatten(0, 1))
+    torch.testing.assert_close(y.flatten(0, 1), flat)
+    one = graphs[0]  # nothing to choose from
+    state = system.absorb(x, times, one, mask=mask)
+    y = system(x, times, one, queries, mask=mask)
+    torch.testing.assert_close(system.forecast(state, 2.0), y[..., 0, :, :])
+
+
 def test_each_sample_may_stream_a_graph_of_its_own():
     system = gru_system(rtol=1e-4, atol=1e-5)
     each = [[random_graph(NODES, 10 * b + k) for k in range(2)] for b in range(2)]
