@@ -64,8 +64,8 @@ def read_window(
         - **x:** `[*batch, steps, nodes, channels]`, or per step `[*batch, nodes, channels]`;
           arrays become tensors.
         - **times:** `[*batch, steps]`
-        - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; per step
-          `[*batch]` or `[*batch, nodes]`.
+        - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; leading
+          dimensions that share it may be left out; per step `[*batch]` or `[*batch, nodes]`.
     """
     times = times if isinstance(times, Tensor) else torch.as_tensor(times)
     if isinstance(x, np.ndarray):
@@ -93,7 +93,7 @@ def read_window(
             f"`x.float()`."
         )
     moments = read_times("times", times, (*batch, steps), like, "one time per sample and step")
-    observed = None if mask is None else _read_mask(mask, x, moments, times.ndim)
+    observed = None if mask is None else _read_mask(mask, x, moments)
     if observed is None:
         valid = torch.ones(moments.shape, dtype=torch.bool, device=like.device)
     else:
@@ -126,7 +126,7 @@ def _check_steps(x: list[Tensor], batch: torch.Size) -> None:
 
 
 def _read_mask(
-    mask: Tensor | Sequence[Tensor], x: Tensor | list[Tensor], moments: Tensor, time_dims: int
+    mask: Tensor | Sequence[Tensor], x: Tensor | list[Tensor], moments: Tensor
 ) -> list[Tensor]:
     """Per step which nodes are observed, `[*batch, nodes]`, or `[*batch, 1]` for all or none."""
     batch, steps = moments.shape[:-1], moments.shape[-1]
@@ -148,14 +148,17 @@ def _read_mask(
         whole = (*batch, steps, nodes[0])
         by_step = _ends_with(whole[:-1], mask.shape)
         by_node = _ends_with(whole, mask.shape) and len(set(nodes)) == 1
-        if by_step and by_node:
-            # [5, 5] where everything is 5: read as the times are.
-            by_node = mask.ndim != time_dims
+        if by_step and by_node and mask.shape != whole[:-1]:
+            raise ValueError(
+                f"`mask` of shape {list(mask.shape)} can be read as of steps or as of nodes where "
+                f"there are as many of both. Give it all dimensions, {list(whole[:-1])} or "
+                f"{list(whole)}, with `mask.expand(…)`."
+            )
         mask = mask.to(moments.device)
-        if by_node:
-            return list(mask.expand(whole).unbind(-2))
         if by_step:
             return list(mask.expand(whole[:-1])[..., None].unbind(-2))
+        if by_node:
+            return list(mask.expand(whole).unbind(-2))
         shape = list(mask.shape)
     raise ValueError(
         f"`mask` must say for each step, {[*batch, steps]}, or for each node of each step, "

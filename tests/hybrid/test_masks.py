@@ -115,25 +115,32 @@ def test_a_mask_may_leave_out_dimensions_that_share_it():
     assert torch.equal(y, same)
 
 
-def test_a_square_mask_is_read_as_the_times_are():
-    """[4, 4] where steps, nodes and samples are 4: of steps, if times are [4, 4] too."""
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_square_mask_is_of_samples_and_steps(shared):
+    """[4, 4] where steps, nodes and samples are 4, however the times are given."""
     system, graph = gru_system(), random_graph(4)
     x = torch.randn(4, 4, 4, IN)
-    times = torch.rand(4, 4).cumsum(-1)
+    times = torch.arange(4.0) if shared else torch.rand(4, 4).cumsum(-1)
     mask = torch.rand(4, 4) < 0.6
     mask[:, 0] = True
-    queries = times[:, -1:] + 1
+    queries = torch.tensor([9.0])
     y = system(x, times, graph, queries, mask=mask)
     by_node = mask[..., None].expand(4, 4, 4)
     assert torch.equal(y, system(x, times, graph, queries, mask=by_node))
-
-
-def test_a_square_mask_beside_shared_times_is_read_alike_for_tensors_and_lists():
-    system, graph = gru_system(), random_graph(4)
-    x, times, queries = torch.randn(4, 4, 4, IN), torch.arange(4.0), torch.tensor([9.0])
-    mask = torch.rand(4, 4) < 0.6
-    mask[:, 0] = True
-    y = system(x, times, graph, queries, mask=mask)
-    assert torch.equal(y, system(x, times, graph, queries, mask=mask.expand(4, 4, 4)))
     for same in (times.numpy(), times.tolist()):
         assert torch.equal(y, system(x, same, graph, queries, mask=mask))
+
+
+def test_a_mask_that_could_be_of_steps_or_of_nodes_is_refused():
+    system, graph, times = gru_system(), random_graph(4), torch.arange(4.0)
+    mask, queries = torch.tensor([True, True, False, True]), torch.tensor([9.0])
+    message = r"shape \[4\] can be read as of steps or as of nodes .* \[3, 4\] or \[3, 4, 4\]"
+    x = torch.randn(3, 4, 4, IN)
+    with pytest.raises(ValueError, match=message):
+        system(x, times, graph, queries, mask=mask)
+    y = system(x[0], times, graph, queries, mask=mask)  # [*batch, steps] of one sample
+    assert torch.equal(y, system(x[0], times, graph, queries, mask=mask[:, None].expand(4, 4)))
+    silent = system(x[:, :3], times[:3], graph, queries, mask=mask)  # of nodes, nothing else
+    assert torch.equal(
+        silent, system(x[:, :3], times[:3], graph, queries, mask=mask.expand(3, 3, 4))
+    )
