@@ -105,7 +105,11 @@ class Dropout(DropsAtRandom):
 class EdgeDropout(DropsAtRandom):
     """Drops edges: a graph with fewer of them, the weights of the rest scaled by 1/(1 − p).
 
-    On a symmetric graph both directions of an edge have masks of their own.
+    On a symmetric graph both directions of an edge have masks of their own. Dropped edges stay in
+    `edge_index` with the weight 0, so that no shape depends on a mask. Fields that look at edges
+    alone (attention, PyG's layers without weights) pass them over. To normalise with the degrees
+    that are left, drop first: `dropout(graph).normalize("sym")`. Rong, Huang, Xu, Huang (2020),
+    "DropEdge: Towards Deep Graph Convolutional Networks on Node Classification".
 
     Args:
         rate: Probability to drop.
@@ -116,11 +120,18 @@ class EdgeDropout(DropsAtRandom):
     def forward(self, graph: Graph) -> Graph:
         if not self.is_active:
             return graph
+        if not has_one_mask():
+            raise ValueError(
+                "EdgeDropout drops the same edges for all samples, as they share a graph, but "
+                "masks are drawn for each sample here. Leave out `sample` of "
+                "`graphode.stochastic`, use redraw='per_solve' under an adaptive solver, or use "
+                "`NodeDropout`."
+            )
         positions = hashed_positions((graph.num_edges,), graph.device)
         weight = graph.edge_weight
         if may_use_kernels(weight):
-            return graph.reweight(dropped(weight, self.mask_key(), self.rate, positions))
-        return graph.reweight(weight * self.keep_mask(self.rate, positions, weight))
+            return graph._thin(dropped(weight, self.mask_key(), self.rate, positions))
+        return graph._thin(weight * self.keep_mask(self.rate, positions, weight))
 
 
 class NodeDropout(DropsAtRandom):

@@ -30,12 +30,14 @@ class Neighbours(NamedTuple):
         target: Where it goes.
         is_loop: Whether it is a self-loop; None where it is known that there is none.
         places: The same as CSR matrices.
+        is_dropped: Whether `EdgeDropout` has dropped it; None where it has not been at work.
     """
 
     source: Int[Tensor, " edges"]
     target: Int[Tensor, " edges"]
     is_loop: Bool[Tensor, " edges"] | None
     places: Sparsity
+    is_dropped: Bool[Tensor, " edges"] | None = None
 
 
 class Weights(NamedTuple):
@@ -47,8 +49,12 @@ class Weights(NamedTuple):
 
 def neighbours(graph: Graph, copies: int = 1) -> Neighbours:
     """The edges of the source of a graph; of `copies` of it, one after the other."""
-    pattern = source_of(graph)._pattern
-    return once(pattern, ("neighbours", copies), lambda: _neighbours(pattern, copies))
+    source = source_of(graph)
+    pattern = source._pattern
+    around = once(pattern, ("neighbours", copies), lambda: _neighbours(pattern, copies))
+    if not source._is_thinned:
+        return around
+    return around._replace(is_dropped=(pattern.arrange(source.edge_weight) == 0).repeat(copies))
 
 
 def _neighbours(pattern: Pattern, copies: int) -> Neighbours:
@@ -71,11 +77,13 @@ def edge_softmax(
         own: Of every node for itself.
         around: The edges.
     """
-    if len(scores) and has_triton(scores) and is_plain(scores, own):
+    has_kernel = around.is_dropped is None and has_triton(scores)
+    if len(scores) and has_kernel and is_plain(scores, own):
         weights: Any = _Softmax.apply(scores, own, around)
         return Weights(*weights)
-    if around.is_loop is not None:
-        scores = scores.masked_fill(around.is_loop[:, None], -torch.inf)
+    for absent in (around.is_loop, around.is_dropped):
+        if absent is not None:
+            scores = scores.masked_fill(absent[:, None], -torch.inf)
     with torch.no_grad():
         # The largest score of each target: exp of the difference cannot overflow.
         index = around.target[:, None].expand_as(scores)

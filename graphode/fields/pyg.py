@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphode.fields.extension import Extension
 from graphode.fields.structure import AttributedGraph, repeated_edges, source_of
 from graphode.fields.validation import check_channels, check_closes, check_graph
+from graphode.flows.masks import is_mapped, is_recorded, is_traced
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -25,6 +26,9 @@ class ConvField(Extension):
     `AttributedGraph` where it has an `edge_attr`. Leading dimensions of the state become copies
     of the graph, side by side. A layer with dropout draws a new mask at every evaluation, as it
     does in PyG: use it with fixed steps.
+
+    Edges that `EdgeDropout` has dropped are left out. Under `vmap`, `torch.compile` and in CUDA
+    graphs, where no shape may depend on a mask, they are passed with the weight 0 instead.
 
     A layer that also wants the state at the start (`x_0`: `GCN2Conv`, `FAConv`) gets it as
     channels of zero velocity, [h, x_0], which `pack` adds.
@@ -76,9 +80,16 @@ class ConvField(Extension):
         graph = source_of(graph)
         flat = checked_state(graph.flatten(h), graph)
         copies = math.prod(flat.shape[:-2])
-        named: dict[str, Tensor] = {"edge_index": repeated_edges(graph, copies)}
+        edge_index, weight = graph.edge_index, graph.edge_weight
+        if graph._is_thinned and self._can_thin(h):
+            kept = weight.detach().nonzero()[:, 0]
+            edge_index, weight = edge_index[:, kept], weight.index_select(0, kept)
+            attributes = None if attributes is None else attributes.index_select(0, kept)
+        named: dict[str, Tensor] = {
+            "edge_index": repeated_edges(edge_index, graph.num_nodes, copies)
+        }
         if self.takes_weight:
-            named["edge_weight"] = graph.edge_weight.to(h.dtype).repeat(copies)
+            named["edge_weight"] = weight.to(h.dtype).repeat(copies)
         if attributes is not None:
             named["edge_attr"] = attributes.repeat(copies, 1)
         x = flat.reshape(-1, h.shape[-1])
@@ -99,6 +110,19 @@ class ConvField(Extension):
         if self.takes_start:
             dx = torch.cat([dx, torch.zeros_like(dx)], -1)
         return dx.reshape(h.shape)
+
+    def _can_thin(self, h: Tensor) -> bool:
+        """Whether edges that were dropped may be left out; their number is no constant."""
+        if not (is_mapped() or is_traced() or is_recorded(h.device)):
+            return True
+        if not self.takes_weight:
+            raise ValueError(
+                f"{type(self.field).__name__} takes no edge weights, so that edges which "
+                f"`EdgeDropout` drops must be left out, but in a program that is mapped, compiled "
+                f"or recorded their number may not change. Run it as it is, or use "
+                f"`AttentionField`."
+            )
+        return False
 
     def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
         """The state, and the state at the start if the layer wants it."""

@@ -103,7 +103,7 @@ def sum_over_neighbors(
     """
     if isinstance(graph, DenseGraph) and h.shape[-2] == graph.matrix.shape[-1]:
         edges = graph.matrix != 0
-        # Elsewhere a message is asked at 1, and not used: it may be infinite at 0, of a node itself.
+        # Elsewhere a message is asked at 1, and not used: that of a node to itself may be infinite.
         differences = torch.where(edges[..., None], h[..., None, :, :] - h[..., :, None, :], 1.0)
         weights = torch.where(edges, graph.matrix.to(h.dtype), 0.0)
         return (weights[..., None, :] @ message(differences))[..., 0, :]

@@ -46,12 +46,14 @@ def made_once(graph: Graph, name: Hashable, make: Callable[[Graph], Any]) -> Any
     return once(graph, name, lambda: _alone(make(graph)))
 
 
-def repeated_edges(graph: Graph, copies: int) -> Int[Tensor, "2 all_edges"]:
+def repeated_edges(
+    edge_index: Int[Tensor, "2 edges"], num_nodes: int, copies: int
+) -> Int[Tensor, "2 all_edges"]:
     """The edges of `copies` of a graph, one after the other."""
     if copies == 1:
-        return graph.edge_index
-    start = torch.arange(copies, device=graph.device) * graph.num_nodes
-    return (graph.edge_index[:, None] + start[:, None]).flatten(1)
+        return edge_index
+    start = torch.arange(copies, device=edge_index.device) * num_nodes
+    return (edge_index[:, None] + start[:, None]).flatten(1)
 
 
 def once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:

@@ -56,6 +56,7 @@ class Graph:
     kind: str | None
     _pattern: Pattern
     _is_shared = False  # also of one that was saved before it had this
+    _is_thinned: bool = False  # whether a weight of 0 is that of an edge that was dropped
     _is_symmetric: bool | None
     _constants: dict[torch.dtype, tuple[Tensor, Tensor]]
     _matrices: dict[torch.dtype, Tensor]
@@ -153,7 +154,7 @@ class Graph:
                 f"the degrees, but this one is ({self.kind!r}). Use "
                 f'`graph.source.reverse().normalize("{self.kind}")`.'
             )
-        return Graph._trusted(self._pattern.reverse(), self.edge_weight)
+        return Graph._trusted(self._pattern.reverse(), self.edge_weight, thinned=self._is_thinned)
 
     def reweight(self, edge_weight: ArrayLike) -> Graph:
         """The same edges with other weights, in the order of `edge_index`; not normalised.
@@ -163,6 +164,14 @@ class Graph:
         """
         weight = checked_edge_weight(edge_weight, self.edge_index)
         return Graph._trusted(self._pattern, own_weight(weight), prepare=False)
+
+    def _thin(self, edge_weight: Tensor) -> Graph:
+        """The graph without the edges that now weigh 0.
+
+        They stay in the pattern, so that no shape depends on a value; fields that look at edges
+        alone pass them over.
+        """
+        return Graph._trusted(self._pattern, edge_weight, prepare=False, thinned=True)
 
     def to(
         self,
@@ -182,7 +191,7 @@ class Graph:
         pattern = self._pattern
         if weight.device != self.device:
             pattern = pattern.to(weight.device)
-        return Graph._trusted(pattern, weight, source=source, kind=self.kind)
+        return Graph._trusted(pattern, weight, source, self.kind, thinned=self._is_thinned)
 
     def subgraph(self, nodes: ArrayLike) -> Graph:
         """The graph induced on `nodes`, renumbered in their order; a boolean mask also selects.
@@ -203,7 +212,7 @@ class Graph:
         pattern = Pattern(renumbered[:, inside], len(kept), lasts=self._pattern.lasts)
         weight = self.edge_weight.index_select(0, inside)
         source = None if self.source is None else self.source.subgraph(kept)
-        return Graph._trusted(pattern, weight, source=source, kind=self.kind)
+        return Graph._trusted(pattern, weight, source, self.kind, thinned=self._is_thinned)
 
     @staticmethod
     def batch(graphs: Sequence[Graph]) -> Graph:
@@ -216,13 +225,17 @@ class Graph:
         sources = [graph.source for graph in graphs if graph.source is not None]
         pattern, weight = batch.joined(graphs)
         source = Graph.batch(sources) if sources else None
-        return Graph._trusted(pattern, weight, source, graphs[0].kind)
+        thinned = any(graph._is_thinned for graph in graphs)
+        return Graph._trusted(pattern, weight, source, graphs[0].kind, thinned=thinned)
 
     def unbatch(self) -> list[Graph]:
         """The graphs of a batch, in their order."""
         sources = [None] * self.num_graphs if self.source is None else self.source.unbatch()
         parts = zip(batch.separated(self), sources, strict=True)
-        return [Graph._trusted(*part, source, self.kind) for part, source in parts]
+        return [
+            Graph._trusted(*part, source, self.kind, thinned=self._is_thinned)
+            for part, source in parts
+        ]
 
     @property
     def num_graphs(self) -> int:
@@ -311,9 +324,10 @@ class Graph:
         source: Graph | None = None,
         kind: str | None = None,
         prepare: bool = True,
+        thinned: bool = False,
     ) -> Graph:
         graph = object.__new__(Graph)
-        graph._fill(pattern, edge_weight, source, kind, prepare)
+        graph._fill(pattern, edge_weight, source, kind, prepare, thinned)
         return graph
 
     def _fill(
@@ -323,6 +337,7 @@ class Graph:
         source: Graph | None = None,
         kind: str | None = None,
         prepare: bool = True,
+        thinned: bool = False,
     ) -> None:
         # `edge_weight` may be any leaf when a tree function rebuilds the graph.
         self.__dict__.update(
@@ -332,6 +347,7 @@ class Graph:
             source=source,
             kind=kind,
             _is_shared=is_shared(edge_weight),
+            _is_thinned=thinned,
             _is_symmetric=None,
             _constants={},
             _matrices={},

@@ -21,6 +21,10 @@ def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor
     degrees = graph.degrees
     missing = _nodes_without_loop(graph)
     if self_loops if self_loops is not None else not is_laplacian:
+        if graph._is_thinned:  # loops that were dropped are missing too, but have their place
+            lost = (edge_index[0] == edge_index[1]) & (weight == 0)
+            weight = torch.where(lost, 1.0, weight)
+            degrees = degrees.index_add(0, edge_index[1], lost.to(weight.dtype))
         edge_index, weight = _with_loops(edge_index, weight, missing, fill=1.0)
         degrees = degrees.index_add(0, missing, weight.new_ones(len(missing)))
     elif is_laplacian:

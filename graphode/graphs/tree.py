@@ -19,7 +19,9 @@ class _Context:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Context) and (
-            self.graph._pattern is other.graph._pattern and self.graph.kind == other.graph.kind
+            self.graph._pattern is other.graph._pattern
+            and self.graph.kind == other.graph.kind
+            and self.graph._is_thinned == other.graph._is_thinned
         )
 
     def __hash__(self) -> int:
@@ -36,7 +38,8 @@ def _unflatten(children: Any, context: _Context) -> Graph:
     origin = context.graph
     if edge_weight is origin.edge_weight and source is origin.source:
         return origin  # and with it what it has prepared
-    return Graph._trusted(origin._pattern, edge_weight, source, origin.kind, prepare=False)
+    thinned = origin._is_thinned
+    return Graph._trusted(origin._pattern, edge_weight, source, origin.kind, False, thinned)
 
 
 _pytree.register_pytree_node(

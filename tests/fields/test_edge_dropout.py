@@ -1,0 +1,142 @@
+"""Dropout of edges: every field moves as on a graph that has fewer of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphode as gd
+from graphode import fields as F
+from graphode.flows.stochastic import SolveNoise, noise_of
+from graphode.graphs import DenseGraph, Graph
+from tests.fields.registry import mlp
+
+
+def pyg(name: str, **options: object) -> Callable[[], nn.Module]:
+    """A layer of PyG as a field."""
+
+    def build() -> nn.Module:
+        layers = pytest.importorskip("torch_geometric.nn")
+        return F.ConvField(getattr(layers, name)(4, 4, **options))
+
+    return build
+
+
+FIELDS: dict[str, Callable[[], nn.Module]] = {
+    "convolution": lambda: F.GraphConvField([4, 5, 4]),
+    "messages": lambda: F.MessagePassingField(mlp(8, 4)),
+    "gat": lambda: F.AttentionField(4, 2),
+    "gatv2": lambda: F.AttentionField(4, 2, scores="gatv2"),
+    "grand": lambda: F.GRANDField(4, heads=2),
+    "PyG with weights": pyg("GCNConv"),
+    "PyG with weights, mean": pyg("GraphConv", aggr="mean"),
+    "PyG without weights": pyg("GATConv"),
+}
+every_field = pytest.mark.parametrize("build", FIELDS.values(), ids=FIELDS.keys())
+
+
+def complete(nodes: int = 8) -> Graph:
+    return Graph.from_dense(torch.rand(nodes, nodes) + 0.5)
+
+
+def thinned(graph: Graph, seed: int | Tensor = 0, rate: float = 0.6) -> Graph:
+    with gd.stochastic(seed):
+        return gd.EdgeDropout(rate)(graph)
+
+
+def with_fewer(graph: Graph) -> Graph:
+    """The same graph without the edges that weigh 0, built anew."""
+    kept = graph.edge_weight != 0
+    return Graph(graph.edge_index[:, kept], graph.num_nodes, graph.edge_weight[kept].detach())
+
+
+@every_field
+def test_a_field_moves_as_on_a_graph_of_fewer_edges(build: Callable[[], nn.Module]):
+    field, graph = build(), thinned(complete())
+    fewer, h = with_fewer(graph), torch.randn(3, 8, 4)
+    assert fewer.num_edges < graph.num_edges
+    torch.testing.assert_close(field(0.0, h, graph), field(0.0, h, fewer))
+    expected = field(0.0, h, fewer.normalize("sym"))
+    torch.testing.assert_close(field(0.0, h, graph.normalize("sym")), expected)
+
+
+@every_field
+def test_what_is_made_of_such_a_graph_has_no_more_edges(build: Callable[[], nn.Module]):
+    field, graph = build(), thinned(complete())
+    fewer, h = with_fewer(graph), torch.randn(2, 8, 4)
+    pairs: list[tuple[Graph, Graph]] = [
+        (graph.reverse(), fewer.reverse()),
+        (graph.subgraph(range(8)), fewer.subgraph(range(8))),
+        (Graph.batch([graph, complete()]).unbatch()[0], fewer),
+        (gd.EdgeDropout(0.5).eval()(graph), fewer),
+        (graph.to(dtype=torch.float32), fewer.to(dtype=torch.float32)),
+        (thinned(graph, seed=5), with_fewer(thinned(graph, seed=5))),
+    ]
+    for given, expected in pairs:
+        torch.testing.assert_close(field(0.0, h, given), field(0.0, h, expected))
+
+
+@every_field
+@pytest.mark.parametrize("gradient", ["backprop", "adjoint"])
+def test_gradients_are_those_on_a_graph_of_fewer_edges(
+    build: Callable[[], nn.Module], gradient: str
+):
+    field, graph = build(), complete()
+    weight = graph.edge_weight.clone().requires_grad_()
+    flow = gd.Flow(field, solver="rk4", num_steps=2, gradient=gradient)
+    h = torch.randn(8, 4, requires_grad=True)
+    given = thinned(graph.reweight(weight))
+    wanted = [h, *field.parameters()]
+    found = torch.autograd.grad(flow(h, given).square().sum(), wanted)
+    expected = torch.autograd.grad(flow(h, with_fewer(given)).square().sum(), wanted)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["convolution", "gat", "gatv2", "grand", "PyG with weights"])
+def test_members_drop_the_edges_they_drop_alone(name: str):
+    field, h, seeds = FIELDS[name](), torch.randn(8, 4), torch.arange(3)
+    graph = Graph.from_dense(complete().to_dense().fill_diagonal_(0))
+    together = torch.func.vmap(lambda seed: field(0.0, h, thinned(graph, seed)))(seeds)
+    alone = torch.stack([field(0.0, h, thinned(graph, int(seed))) for seed in seeds])
+    torch.testing.assert_close(together, alone)
+    assert not torch.equal(together[0], together[1])
+
+
+def test_one_solve_has_one_graph():
+    class Loses(F.AttentionField):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.edges = gd.EdgeDropout(0.6)
+
+        def forward(self, t: float | Tensor, h: Tensor, graph: Graph) -> Tensor:
+            return super().forward(t, h, self.edges(graph))
+
+    field, graph, h = Loses(), complete(), torch.randn(8, 4)
+    flow = gd.Flow(field)
+    with gd.stochastic(3):
+        moved = flow(h, graph)
+        with noise_of(SolveNoise()):
+            fewer = with_fewer(field.edges(graph))
+    field.eval()
+    torch.testing.assert_close(moved, flow(h, fewer))
+    assert not torch.allclose(moved, flow(h, graph))
+
+
+def test_edges_of_a_matrix_are_dropped_too():
+    graph = complete()
+    dense = thinned(DenseGraph.from_graph(graph))
+    torch.testing.assert_close(dense.to_dense(), thinned(graph).to_dense())
+
+
+def test_what_cannot_be_dropped_is_refused():
+    pytest.importorskip("torch_geometric")
+    graph, h = complete(), torch.randn(8, 4)
+    with (
+        gd.stochastic(0, sample=torch.arange(2)),
+        pytest.raises(ValueError, match=r"same edges for all samples.* Leave out `sample` of"),
+    ):
+        gd.EdgeDropout(0.5)(graph)
+    field = FIELDS["PyG without weights"]()
+    with pytest.raises(ValueError, match=r"GATConv takes no edge weights.*or use `AttentionField`"):
+        torch.func.vmap(lambda seed: field(0.0, h, thinned(graph, seed)))(torch.arange(2))
