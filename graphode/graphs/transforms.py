@@ -117,6 +117,8 @@ class _Sampled(torch.autograd.Function):
         a, b, heads, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
         a, b = (_leading(x, d, count) for x, d in zip((a, b), in_dims[:2], strict=True))
+        if a.dim() == 4:  # samples of every member; they join the columns
+            a, b = (x.movedim(1, 2).flatten(2) for x in (a, b))
         both = a.flatten(0, 1), b.flatten(0, 1)
         sampled = sampled_product(*both, places.repeated(count), heads)
         return sampled.unflatten(0, (count, len(places.col))), 0

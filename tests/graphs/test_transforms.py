@@ -87,6 +87,25 @@ def test_samples_of_every_member_are_mapped(graph: Graph, in_dims, joins, monkey
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("joins", [True, False], ids=["as columns", "as they are"])
+@pytest.mark.parametrize("in_dims", [(0, 0), (None, 0), (0, None)])
+def test_gradients_of_samples_are_mapped(graph: Graph, in_dims, joins, monkeypatch):
+    for module in (product, transforms):
+        monkeypatch.setattr(module, "joins_columns", lambda values, h: joins)
+    h = torch.randn(4, NODES, 2) if in_dims[0] is None else torch.randn(3, 4, NODES, 2)
+    weight = graph.edge_weight if in_dims[1] is None else torch.rand(3, graph.num_edges)
+    once = [
+        grad(lambda h, w, f=f: f(graph, h, w).square().sum(), argnums=(0, 1))
+        for f in (sparse, dense)
+    ]
+    torch.testing.assert_close(*[vmap(each, in_dims=in_dims)(h, weight) for each in once])
+    twice = [
+        grad(lambda h, w, d=d: sum(part.square().sum() for part in d(h, w)), argnums=(0, 1))
+        for d in once
+    ]
+    torch.testing.assert_close(*[vmap(each, in_dims=in_dims)(h, weight) for each in twice])
+
+
 @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0), (1, 0)])
 def test_vmap_equals_a_loop(graph: Graph, in_dims: tuple[int | None, int | None]):
     h = torch.randn(NODES, 2) if in_dims[0] is None else torch.randn(3, NODES, 2)
