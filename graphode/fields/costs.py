@@ -14,11 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from graphode.fields.dropout import lined_up
 from graphode.fields.extension import Extension, pack, unpack
 from graphode.fields.structure import recording
 from graphode.fields.validation import check_closes
 from graphode.flows import Stochastic
 from graphode.flows.masks import hashed_positions
+from graphode.flows.stochastic import has_one_mask
 from graphode.graphs import Graph
 
 
@@ -95,8 +97,11 @@ class Costed(Extension):
         parts = [pack(self.field, h)]
         if self.jacobian:
             if noise is None:
-                positions = hashed_positions(tuple(parts[0].shape), h.device)
-                noise = self.signs.keep_mask(0.5, positions, h) - 1
+                # Samples that are named have keys of their own, which tell them apart.
+                shape = parts[0].shape if has_one_mask() else parts[0].shape[-2:]
+                positions = hashed_positions(tuple(shape), h.device)
+                signs = self.signs.keep_mask(0.5, positions, h) - 1
+                noise = lined_up(signs, parts[0], len(shape)).expand_as(parts[0])
             parts.append(noise)
         parts.append(h.new_zeros(*h.shape[:-1], self.num_costs))
         return torch.cat(parts, -1)

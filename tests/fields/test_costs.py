@@ -44,6 +44,19 @@ def test_hutchinson_is_right_on_average():
     assert error.abs() < 4 * estimate.std() / math.sqrt(4000)
 
 
+def test_named_samples_have_their_signs_wherever_they_stand():
+    field, h = F.Costed(decay, jacobian=True), torch.randn(3, 5, 4)
+    with gd.stochastic(0, 1, sample=torch.tensor([10, 11, 12])):
+        together = field.pack(h)
+        wide = field.pack(h[:, None].expand(3, 2, 5, 4))
+    with gd.stochastic(0, 1, sample=torch.tensor([12, 10])):
+        torch.testing.assert_close(field.pack(h[[2, 0]]), together[[2, 0]])
+    torch.testing.assert_close(wide[:, 1], together)
+    signs = together[..., 4:8]
+    torch.testing.assert_close(signs.abs(), torch.ones(3, 5, 4))
+    assert not torch.equal(signs[0], signs[1])
+
+
 @pytest.mark.parametrize("gradient", ["checkpoint", "adjoint", "checkpoint_adjoint"])
 def test_costs_have_gradients_by_every_method(gradient: str):
     field = F.Costed(F.GraphConvField([4, 5, 4]), jacobian=True)
