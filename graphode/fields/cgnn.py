@@ -3,6 +3,7 @@
 Xhonneux, Qu, Tang (2020), "Continuous Graph Neural Networks".
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ def cgnn_solution(
 
     In the eigenvectors of A (nodes) and W (channels), with eigenvalues μ and ω, each component
     moves alone: x(t) = exp(λt) x(0) + (exp(λt) − 1)/λ e, λ = μ − 1 + ω − 1. One dense
-    decomposition of A: for graphs of some thousand nodes at most.
+    decomposition of A for each graph of a batch: for graphs of some thousand nodes at most.
 
     Args:
         field: The field.
@@ -109,16 +110,40 @@ def cgnn_solution(
             "The closed form needs a symmetric matrix, but the graph is directed or normalised by "
             'rows. Use `graph.normalize("sym")` of an undirected graph, or solve numerically.'
         )
-    h, e = graph.flatten(z).chunk(2, -1)
-    nodes = torch.eye(graph.num_nodes, dtype=z.dtype, device=z.device)
-    diffusion = field.alpha / 2 * (nodes + graph.to_dense().to(z.dtype)) - nodes
-    node_rates, node_basis = torch.linalg.eigh(diffusion)
     mixing = field.mixing()
-    rates, channel_basis = node_rates[:, None], torch.eye(field.channels).to(z)
-    if mixing is not None:
-        spectrum, channel_basis = torch.linalg.eigh(mixing)
+    mixed = None if mixing is None else torch.linalg.eigh(mixing)
+    parts = graph.flatten(z).split(graph.sizes, -2)
+    moved = [
+        _moved(field.alpha, mixed, part, one.to_dense(), time)
+        for part, one, time in zip(parts, graph.unbatch(), _times(t, z, graph), strict=True)
+    ]
+    return torch.cat(moved, -2).reshape(z.shape) if moved else z
+
+
+def _times(t: float | Tensor, z: Tensor, graph: Graph) -> Sequence[float | Tensor]:
+    """The time of each graph of a batch, broadcastable to the states of that graph."""
+    if graph.num_graphs == 1 or not isinstance(t, Tensor) or t.dim() == 0:
+        return [t] * graph.num_graphs
+    of_nodes = graph.flatten(t.expand(*z.shape[:-1], 1))
+    return [part[..., :1, :] for part in of_nodes.split(graph.sizes, -2)]
+
+
+def _moved(
+    alpha: Tensor,
+    mixed: tuple[Tensor, Tensor] | None,
+    z: Tensor,
+    matrix: Tensor,
+    t: float | Tensor,
+) -> Tensor:
+    """The state of one graph after the time t, given the spectrum and the eigenvectors of W."""
+    h, e = z.chunk(2, -1)
+    nodes = torch.eye(len(matrix), dtype=z.dtype, device=z.device)
+    diffusion = alpha / 2 * (nodes + matrix.to(z.dtype)) - nodes
+    node_rates, node_basis = torch.linalg.eigh(diffusion)
+    rates, channel_basis = node_rates[:, None], torch.eye(h.shape[-1]).to(z)
+    if mixed is not None:
+        spectrum, channel_basis = mixed
         rates = rates + spectrum - 1
     start, source = (node_basis.t() @ part @ channel_basis for part in (h, e))
     moved = torch.exp(rates * t) * start + torch.expm1(rates * t) / rates * source
-    out = node_basis @ moved @ channel_basis.t()
-    return torch.cat([out, e], -1).reshape(z.shape)
+    return torch.cat([node_basis @ moved @ channel_basis.t(), e], -1)

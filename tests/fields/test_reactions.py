@@ -33,6 +33,11 @@ def test_cgnn_solution_serves_each_sample_and_stays_bounded():
     times = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
     apart = F.cgnn_solution(field, z[0].expand(2, 5, 8), graphs[0], times)
     torch.testing.assert_close(apart[1], F.cgnn_solution(field, z[0], graphs[0], 3.0))
+    each = F.cgnn_solution(field, z, Graph.batch(graphs), times)
+    for k, graph in enumerate(graphs):
+        torch.testing.assert_close(each[k], F.cgnn_solution(field, z[k], graph, times[k].item()))
+    twins = F.cgnn_solution(field, z, Graph.batch(graphs[:1] * 2), times)
+    torch.testing.assert_close(twins[1], F.cgnn_solution(field, z[1], graphs[0], 3.0))
     far = F.cgnn_solution(field, z, Graph.batch(graphs), 1e4)
     rest = field(0.0, far, Graph.batch(graphs))
     torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-9, rtol=0)
