@@ -11,10 +11,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils import _pytree
 
+from graphode.graphs.full import dense_product
 from graphode.graphs.graph import Graph
-from graphode.graphs.normalization import KINDS, _power
+from graphode.graphs.normalization import check_kind, power
 from graphode.graphs.pattern import Pattern
-from graphode.graphs.validation import ArrayLike, checked_state, is_shared, own_weight
+from graphode.graphs.validation import (
+    ArrayLike,
+    check_dtype,
+    checked_state,
+    is_shared,
+    own_weight,
+)
 
 
 class DenseGraph(Graph):
@@ -86,11 +93,16 @@ class DenseGraph(Graph):
         if not stacked or not h.is_floating_point() or h.device != self.matrix.device:
             flat = checked_state(self.flatten(h), self)
             return self.propagate(flat.unflatten(-2, (*batch, nodes))).flatten(-2 - len(batch), -2)
-        return self.matrix.to(h.dtype) @ h
+        return dense_product(self.matrix.to(h.dtype), h)
 
     def normalize(self, kind: str, self_loops: bool | None = None) -> DenseGraph:
         """As `Graph.normalize`; an entry of 0 on the diagonal is a node without a loop."""
-        self._check(kind)
+        check_kind(self, kind)
+        if kind != "laplacian" and not self._nonnegative:
+            raise ValueError(
+                f'The normalisation "{kind}" needs weights of 0 or more, but some are negative. '
+                f'Use a kernel of them, or the kind "laplacian", which divides by nothing.'
+            )
         is_laplacian = kind.endswith("laplacian")
         matrix, one = self.matrix, torch.eye(self.matrix.shape[-1], device=self.matrix.device)
         if self_loops if self_loops is not None else not is_laplacian:
@@ -99,10 +111,10 @@ class DenseGraph(Graph):
         if is_laplacian:
             matrix = one.to(matrix.dtype) * degrees[..., None] - matrix
         if kind.startswith("sym"):
-            scale = _power(degrees, -0.5)
+            scale = power(degrees, -0.5)
             matrix = matrix * (scale[..., :, None] * scale[..., None, :])
         elif kind.startswith("rw"):
-            matrix = matrix * _power(degrees, -1.0)[..., None]
+            matrix = matrix * power(degrees, -1.0)[..., None]
         return DenseGraph._of(matrix, self, kind, self._nonnegative and not is_laplacian)
 
     def reverse(self) -> DenseGraph:
@@ -126,6 +138,7 @@ class DenseGraph(Graph):
         dtype: torch.dtype | None = None,
     ) -> DenseGraph:
         """The same graph on another device, or with weights of another dtype."""
+        check_dtype(dtype)
         source = None if self.source is None else self.source.to(device, dtype)
         matrix = self.matrix.to(device=device, dtype=dtype)
         return DenseGraph._of(matrix, source, self.kind, self._nonnegative)
@@ -215,20 +228,6 @@ class DenseGraph(Graph):
             _is_symmetric=None,
             _constants={},
         )
-
-    def _check(self, kind: str) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"Unknown normalisation {kind!r}. Choose one of: {', '.join(KINDS)}.")
-        if self.kind is not None:
-            raise ValueError(
-                f"The graph is already normalised ({self.kind!r}), and normalising twice is rarely "
-                f'meant. Use `graph.source.normalize("{kind}")`.'
-            )
-        if kind != "laplacian" and not self._nonnegative:
-            raise ValueError(
-                f'The normalisation "{kind}" needs weights of 0 or more, but some are negative. '
-                f'Use a kernel of them, or the kind "laplacian", which divides by nothing.'
-            )
 
 
 def _flatten(graph: DenseGraph) -> tuple[list[Any], tuple[str | None, bool]]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from graphode.graphs.kernels import in_own_dtype
+
 if TYPE_CHECKING:
     from graphode.graphs.graph import Graph
 
@@ -36,10 +38,13 @@ def product(graph: Graph, h: Tensor) -> Tensor:
 
     Like every matrix product it is as exact as `torch.set_float32_matmul_precision` asks for.
     """
-    if not torch.is_autocast_enabled(h.device.type):
-        return _matrix(graph, h.dtype) @ h
-    with torch.autocast(h.device.type, enabled=False):
-        return _matrix(graph, h.dtype) @ h
+    return dense_product(_matrix(graph, h.dtype), h)
+
+
+@in_own_dtype
+def dense_product(matrix: Tensor, h: Tensor) -> Tensor:
+    """A matrix in the dtype of `h` times `h`."""
+    return matrix @ h
 
 
 def _matrix(graph: Graph, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from graphode.graphs.pattern import Pattern
 from graphode.graphs.product import is_plain, product_of_samples
 from graphode.graphs.validation import (
     ArrayLike,
+    check_dtype,
     check_finite,
     checked_edge_index,
     checked_edge_weight,
@@ -179,11 +180,7 @@ class Graph:
         dtype: torch.dtype | None = None,
     ) -> Graph:
         """The same graph on another device, or with weights of another dtype."""
-        if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-            raise TypeError(
-                f"`dtype` must be a real floating type, but it is {dtype}. Edge weights multiply "
-                "states: choose the dtype of the states."
-            )
+        check_dtype(dtype)
         weight = self.edge_weight.to(device=device, dtype=dtype)
         if weight is self.edge_weight:
             return self

@@ -39,7 +39,7 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor([0, 0], torch.empty(0, dtype=torch.int64), torch.empty(0), (1, 1))
 
 
-def _in_own_dtype(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def in_own_dtype(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Keep autocast out: a product has the dtype of its state, and its gradient the same."""
 
     @functools.wraps(kernel)
@@ -81,7 +81,7 @@ def joins_columns(values: Tensor, h: Tensor) -> bool:
     return h.device.type != "cpu" or values.numel() * h.shape[-1] < LARGE_PRODUCT
 
 
-@_in_own_dtype
+@in_own_dtype
 def multiply(values: Tensor, h: Tensor, crow: Tensor, col: Tensor) -> Tensor:
     """The sparse product of a CSR matrix and a dense matrix, `[*samples, nodes, columns]`.
 
@@ -122,7 +122,7 @@ def _suits_mkl(values: Tensor, h: Tensor) -> bool:
     return is_small and h.dtype in (torch.float32, torch.float64) and HAS_MKL
 
 
-@_in_own_dtype
+@in_own_dtype
 def sample(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, heads: int | None = None) -> Tensor:
     """The entries of a bᵀ at the stored places of a CSR pattern: one inner product an edge.
 

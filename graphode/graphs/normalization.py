@@ -15,7 +15,8 @@ KINDS = ("sym", "rw", "laplacian", "sym_laplacian", "rw_laplacian")
 
 def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor, Tensor]:
     """Edges and weights of the normalised matrix; `Graph.normalize` has the formulas."""
-    _check(graph, kind)
+    check_kind(graph, kind)
+    _check_weights(graph, kind)
     is_laplacian = kind.endswith("laplacian")
     edge_index, weight = graph.edge_index, graph.edge_weight
     degrees = graph.degrees
@@ -35,15 +36,16 @@ def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor
         on_diagonal = (source == target).to(weight.dtype)
         weight = on_diagonal * degrees.index_select(0, target) - weight
     if kind.startswith("sym"):
-        scale = _power(degrees, -0.5)
+        scale = power(degrees, -0.5)
         # The two factors first: products of three are not symmetric in floating point.
         weight = weight * (scale.index_select(0, target) * scale.index_select(0, source))
     elif kind.startswith("rw"):
-        weight = weight * _power(degrees, -1.0).index_select(0, target)
+        weight = weight * power(degrees, -1.0).index_select(0, target)
     return edge_index, weight
 
 
-def _check(graph: Graph, kind: str) -> None:
+def check_kind(graph: Graph, kind: str) -> None:
+    """Refuse a normalisation that is unknown, or of a graph that has one."""
     if kind not in KINDS:
         raise ValueError(f"Unknown normalisation {kind!r}. Choose one of: {', '.join(KINDS)}.")
     if graph.kind is not None:
@@ -52,6 +54,9 @@ def _check(graph: Graph, kind: str) -> None:
             f'meant. Use `graph.source.normalize("{kind}")`, or `Graph(graph.edge_index, '
             "graph.num_nodes, graph.edge_weight)` for its weights as a new graph."
         )
+
+
+def _check_weights(graph: Graph, kind: str) -> None:
     if kind != "laplacian" and bool((graph.edge_weight < 0).any()):
         lowest = float(graph.edge_weight.min())
         raise ValueError(
@@ -77,7 +82,7 @@ def _with_loops(
     )
 
 
-def _power(degrees: Tensor, exponent: float) -> Tensor:
+def power(degrees: Tensor, exponent: float) -> Tensor:
     # The inner `where` keeps the gradient at a zero degree finite.
     positive = degrees > 0
     return torch.where(positive, torch.where(positive, degrees, 1.0) ** exponent, 0.0)

@@ -117,6 +117,15 @@ def test_dtype_and_repr():
     assert DenseGraph([[0, 1], [1, 0]]).dtype == torch.float64
 
 
+def test_autocast_leaves_the_dtype_of_the_state():
+    matrix, h = weights(3, 4, 4).float(), torch.randn(3, 4, 2).float().requires_grad_()
+    expected = matrix @ h
+    with torch.autocast("cpu", torch.bfloat16):
+        moved = DenseGraph(matrix).propagate(h)
+    assert torch.equal(moved, expected)
+    assert torch.autograd.grad(moved.sum(), h)[0].dtype == torch.float32
+
+
 @given(st.integers(1, 12), st.floats(0.05, 1.5), st.integers(0, 50))
 def test_the_radius_graph_as_a_matrix_is_the_radius_graph(nodes: int, radius: float, seed: int):
     positions = torch.rand(2, nodes, 2, generator=torch.Generator().manual_seed(seed)).double()
@@ -164,6 +173,8 @@ def test_bad_matrices_and_states_are_named():
         DenseGraph(-weights(4, 4)).normalize("sym")
     with pytest.raises(ValueError, match=r"12 nodes.*but its shape is \[2, 4, 1\]"):
         graph.propagate(torch.randn(2, 4, 1))
+    with pytest.raises(TypeError, match="must be a real floating type, but it is torch.int64"):
+        graph.to(dtype=torch.int64)
     with pytest.raises(ValueError, match="radius` must be 0 or more"):
         dense_radius_graph(torch.zeros(2, 2), -1.0)
     ragged = Graph.batch([Graph.from_dense(weights(3, 3)), Graph.from_dense(weights(4, 4))])
