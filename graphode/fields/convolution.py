@@ -50,8 +50,9 @@ class GraphConvolution(nn.Module):
         self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix channels, then neighbours."""
-        check_graph(self, graph)
         weight = self.weight
+        check_channels(self, h, weight.shape[0])
+        check_graph(self, graph)
         if h.dtype != weight.dtype:
             _check_dtype(self, h, weight)
         return convolve(h, weight, self.bias, graph)
@@ -94,6 +95,7 @@ class GraphConvMap(nn.Module):
         force: bool = False,
     ) -> None:
         super().__init__()
+        _check_listed(widths)
         if len(widths) < 2:
             raise ValueError(
                 f"`widths` must name the channels before and after each layer, at least two, but "
@@ -160,6 +162,7 @@ class GraphConvField(GraphConvMap):
         redraw: Redraw = "per_solve",
         force: bool = False,
     ) -> None:
+        _check_listed(widths)
         if len(widths) < 2 or widths[0] != widths[-1]:
             raise ValueError(
                 f"`widths` must start and end with the state's channels, as a field maps a state "
@@ -168,6 +171,14 @@ class GraphConvField(GraphConvMap):
             )
         super().__init__(
             widths, activation, final_activation, dropout, bias, redraw=redraw, force=force
+        )
+
+
+def _check_listed(widths: Sequence[int]) -> None:
+    if isinstance(widths, int):
+        raise TypeError(
+            f"`widths` must list the channels before, between and after the layers, but is "
+            f"{widths}. Use for example [{widths}, {widths}] for one layer."
         )
 
 

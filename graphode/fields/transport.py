@@ -31,8 +31,9 @@ def transport(
 
 
 def checked_flow(flow: Any) -> Any:
-    """Refuse fields, which are given to a `Flow` first."""
+    """Refuse fields, which are given to a `Flow` first, and flows along what is no field."""
     if isinstance(flow, Flow):
+        _check_field(flow.field)
         return flow
     if callable(flow):
         function = flow.forward if isinstance(flow, nn.Module) else flow
@@ -47,3 +48,19 @@ def checked_flow(flow: Any) -> Any:
         f"`flow` must be a `graphode.Flow`, or be called as flow(h, graph, t0, t1), but is "
         f"{what}. A field becomes a flow by `graphode.Flow(field, solver='dopri5')`."
     )
+
+
+def _check_field(field: Any) -> None:
+    """Refuse a layer of PyTorch Geometric, called as layer(x, edge_index)."""
+    function = field.forward if isinstance(field, nn.Module) else field
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # none is known
+        return
+    if "edge_index" in names[:2]:
+        name = getattr(field, "__name__", type(field).__name__)
+        raise TypeError(
+            f"A field is called as field(t, h, graph), but {name} takes "
+            f"({', '.join(names[:3])}). A layer of PyTorch Geometric becomes a field by "
+            f"`graphode.ConvField(layer)`."
+        )

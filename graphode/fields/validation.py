@@ -21,10 +21,13 @@ def check_graph(field: nn.Module, graph: Any) -> None:
     """Refuse what is no graph, such as the edges alone."""
     if not isinstance(graph, Graph):
         shape = f" of shape {list(graph.shape)}" if isinstance(graph, Tensor) else ""
+        make = "Graph(edge_index, num_nodes)"
+        if hasattr(graph, "edge_index"):
+            make = "Graph.from_pyg(data)"
         raise TypeError(
             f"{type(field).__name__} needs a graphode `Graph`, but was given a "
-            f"{type(graph).__name__}{shape}. Make one with `Graph(edge_index, num_nodes)`, and "
-            f"pass it along with the state: `flow(h, graph)`."
+            f"{type(graph).__name__}{shape}. Make one with `{make}`, and pass it along with the "
+            f"state: `flow(h, graph)`."
         )
 
 

@@ -83,6 +83,7 @@ def _with_loops(
 
 
 def power(degrees: Tensor, exponent: float) -> Tensor:
+    """Degrees to a power below 0, and 0 where there is none."""
     # The inner `where` keeps the gradient at a zero degree finite.
     positive = degrees > 0
     return torch.where(positive, torch.where(positive, degrees, 1.0) ** exponent, 0.0)

@@ -207,6 +207,12 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         "`widths` must name the channels before and after each layer, at least two, but is [4]. "
         "Use for example [4, 16, 2] for two layers.",
     ),
+    "a layer of another width": (
+        lambda: F.GraphConvolution(3, 8)(torch.randn(6, 5), weighted_graph()),
+        "GraphConvolution moves states of 3 channels, but the state has 5 (shape [6, 5]). Encode "
+        "the state to 3 channels first, for instance with a linear layer, or build the field for "
+        "5.",
+    ),
     "heads that do not divide": (
         lambda: F.AttentionField(4, heads=3),
         "3 heads side by side cannot fill the 4 channels of a state: a field maps a state to its "
@@ -314,3 +320,26 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize(("call", "text"), TABLE.values(), ids=TABLE.keys())
 def test_bad_input_is_refused_by_name(call: Callable[[], Any], text: str):
     assert refused(call, ValueError) == text
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("make", [F.GraphConvField, F.GraphConvMap])
+def test_a_lone_width_is_refused(make: Callable[..., nn.Module]):
+    assert refused(lambda: make(8), TypeError) == (
+        "`widths` must list the channels before, between and after the layers, but is 8. Use for "
+        "example [8, 8] for one layer."
+    )
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_graph_of_pyg_is_refused_with_the_way_to_ours():
+    from torch_geometric.data import Data
+
+    graph = weighted_graph()
+    said = refused(
+        lambda: F.GraphConvField([4, 4])(
+            0.0, torch.randn(6, 4), Data(edge_index=graph.edge_index, num_nodes=6)
+        ),
+        TypeError,
+    )
+    assert "was given a Data. Make one with `Graph.from_pyg(data)`" in said

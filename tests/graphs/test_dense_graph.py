@@ -173,7 +173,7 @@ def test_bad_matrices_and_states_are_named():
         DenseGraph(-weights(4, 4)).normalize("sym")
     with pytest.raises(ValueError, match=r"12 nodes.*but its shape is \[2, 4, 1\]"):
         graph.propagate(torch.randn(2, 4, 1))
-    with pytest.raises(TypeError, match="must be a real floating type, but it is torch.int64"):
+    with pytest.raises(TypeError, match=r"must be a real floating type, but it is torch.int64"):
         graph.to(dtype=torch.int64)
     with pytest.raises(ValueError, match="radius` must be 0 or more"):
         dense_radius_graph(torch.zeros(2, 2), -1.0)
