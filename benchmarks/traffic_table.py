@@ -31,7 +31,7 @@ def _value(cell: dict[str, Any]) -> str:
 def claim_lines(found: list[dict[str, Any]]) -> str:
     """What must be seen, whether it is, and the numbers."""
     return "\n".join(
-        f"- **{'Holds' if claim['holds'] else 'Fails'}**: {claim['claim']}."
+        f"- **{claim['verdict'].capitalize()}**: {claim['claim']}."
         + (f" {'; '.join(claim['where'])}." if claim["where"] else "")
         for claim in found
     )

@@ -373,5 +373,5 @@ def _notes(rows: list[Row], dataset: str, units: Units, found: list[dict[str, An
         notes.append(f"The paper's numbers (below ours) are of PeMSD7(M){unit}{other}.")
     for claim in found:
         where = f" {'; '.join(claim['where'])}." if claim["where"] else ""
-        notes.append(f"{'HOLDS' if claim['holds'] else 'FAILS'}: {claim['claim']}.{where}")
+        notes.append(f"{claim['verdict'].upper()}: {claim['claim']}.{where}")
     return notes

@@ -23,7 +23,7 @@ from graphode.experiments.table_2 import (
     run,
 )
 from graphode.experiments.tables import Row
-from graphode.experiments.traffic_claims import claims, rmse_by
+from graphode.experiments.traffic_claims import claims, growth, rmse_by
 from graphode.experiments.traffic_units import NAMES, Units
 
 REQUIRED = {
@@ -250,6 +250,36 @@ def test_claims_that_fail_say_where(tmp_path):
         claim = next(c for c in found if part in c["claim"])
         assert not claim["holds"]
         assert any(where in text for text in claim["where"]), claim
+
+
+@pytest.mark.parametrize(
+    ("margins", "verdict", "where"),
+    [
+        ([1, 2, 3, 4, 5, 6], "holds", "rank correlation 1.00"),
+        ([2, 1, 3, 4, 6, 5], "holds", "rank correlation 0.89"),
+        ([8, 1.7, 0.2, -0.1, 1, 2, 3, 4, 6, 5, 7, 8.4], "partly", "it falls to 4 and grows from"),
+        ([8, 7, 6, 5, 1, 2], "fails", "rank correlation -0."),
+        ([6, 5, 4, 3, 2, 1], "fails", "rank correlation -1.00"),
+    ],
+)
+def test_a_margin_that_falls_before_it_grows_grows_partly(margins, verdict, where):
+    found, numbers = growth(np.arange(1, len(margins) + 1), np.array(margins) / 100)
+    assert found == verdict
+    assert numbers[0].startswith(where)
+    assert numbers[-1] == f"{margins[-1]:.1f} % at {len(margins)}"
+
+
+def test_churn_that_concerns_nobody_is_not_judged(tmp_path):
+    """Where the sensors that leave have no neighbour the others' error cannot rise."""
+    churn = {"rise_percent": {"mean": 0.0}, "edges_cut": 0}
+    results = table_of(tmp_path, [1.0] * 4, [1.0] * 4, churn=churn)
+    claim = claims(results, 5.0)[-1]
+    assert "come and go" in claim["claim"]
+    assert (claim["verdict"], claim["holds"]) == ("not judged", False)
+    churn["edges_cut"] = 3
+    assert claims(results, 5.0)[-1]["verdict"] == "holds"
+    notes = _notes([], "simulated", FIVE_MINUTES, claims(results, 5.0))
+    assert notes[-1].startswith("HOLDS: When a tenth")
 
 
 def test_a_loss_that_shrinks_with_sparser_data_is_no_margin_that_grows(tmp_path):

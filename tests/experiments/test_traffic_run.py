@@ -328,7 +328,7 @@ def test_when_nobody_is_a_neighbour_of_the_leaving_their_leaving_changes_nothing
 ):
     config = small("gcgru", percentile=0.0, keep=0.5, churn=0.4, epochs=1, out=tmp_path)
     found = run(config, plain())["churn"]
-    assert found["leaving"] == 2
+    assert (found["leaving"], found["edges_cut"]) == (2, 0)
     assert found["rmse"] == pytest.approx(found["rmse_without_churn"], rel=1e-6)
 
 
@@ -337,6 +337,7 @@ def test_where_neighbours_leave_the_error_changes(tmp_path, without_type_checks)
     found = run(config, plain())["churn"]
     assert found["rmse"] != pytest.approx(found["rmse_without_churn"], rel=1e-6)
     assert abs(found["rise_percent"]["mean"]) < 50
+    assert found["edges_cut"] > 0
 
 
 def test_the_printed_settings_are_the_papers():
