@@ -116,7 +116,7 @@ class Collocation(Method):
 
         tolerance = solution_tolerance(f.layout.dtype)
         return implicit_value(
-            residual, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)
+            residual, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)[0]
         )
 
 

@@ -96,9 +96,11 @@ def _move(event: Event, record: EventRecord, states: Tensor, f: Evaluation) -> E
         with torch.enable_grad():
             at, state = moment.detach().requires_grad_(), working.detach().requires_grad_()
             value = event.value(layout, at, state)
-            by_time, by_state = torch.autograd.grad(
-                value.sum(), [at, state], allow_unused=True, materialize_grads=True
-            )
+            by_time, by_state = torch.zeros_like(at), torch.zeros_like(state)
+            if value.requires_grad:  # a step function has no derivative, and moves nothing
+                by_time, by_state = torch.autograd.grad(
+                    value.sum(), [at, state], allow_unused=True, materialize_grads=True
+                )
         rate = by_time + layout.dot(by_state, slope.detach()).to(by_time.dtype)
         value = event.value(layout, moment, working).to(moment.dtype)
         shift = -(value - value.detach()) / torch.where(rate == 0, 1.0, rate)

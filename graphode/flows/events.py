@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.implicit_function import depends_on_more
 from graphode.flows.layout import Layout
 from graphode.flows.method import Method, Step
 from graphode.flows.solution import EventRecord
@@ -48,7 +49,7 @@ class Event:
             )
 
     def value(self, layout: Layout, t: Tensor, y: Tensor) -> Tensor:
-        """g, `[*batch]`; the same function serves states with a leading count dimension."""
+        """g, `[*batch]`."""
         g = self.function(layout.field_time(t), y.to(layout.dtype))
         if not isinstance(g, Tensor) or g.numel() != layout.batch_shape.numel():
             shape = tuple(g.shape) if isinstance(g, Tensor) else type(g).__name__
@@ -220,16 +221,24 @@ def _locate(
 def _touch(
     method: Method, f: Evaluation, step: Step, event: Event, theta: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Time and state of a crossing, with their derivatives."""
+    """Time and state of a crossing, with their derivatives.
+
+    Where g has no derivative, as a step function, the time has none either.
+    """
+    time, state = step.t + theta * step.dt, method.interpolate(f, step, theta[None])[0]
     if not torch.is_grad_enabled():
-        return step.t + theta * step.dt, method.interpolate(f, step, theta[None])[0]
+        return time, state
     position = theta.detach().requires_grad_()
     value = event.value(
         f.layout, step.t + position * step.dt, method.interpolate(f, step, position[None])[0]
     )
-    (slope,) = torch.autograd.grad(value.sum(), position, retain_graph=True)
+    # `value` depends on `position` too, but that leaf is nobody's input.
+    if not depends_on_more(value, position):
+        return time.detach(), state
+    (slope,) = torch.autograd.grad(
+        value.sum(), position, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
     slope = torch.where(slope == 0, 1.0, slope)
     correction = -(value - value.detach()) / slope.detach()
-    # `value` depends on `position` too, but that leaf is nobody's input.
     moved = theta + correction.to(theta.dtype)
     return step.t + moved * step.dt, method.interpolate(f, step, moved[None])[0]

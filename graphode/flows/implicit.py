@@ -24,6 +24,8 @@ from graphode.flows.method import Carry, Method, Step, linear
 
 _MAX_ITERATIONS = 25
 _LINEAR_TOLERANCE = 1e-2
+# What a linear solve may leave of its right side and still be a step of Newton's method.
+_USABLE_RESIDUAL = 0.5
 
 
 class ImplicitOneStep(Method):
@@ -67,7 +69,7 @@ class ImplicitOneStep(Method):
             return Step(t, dt, y, solution, (), derivative, failed)
         tolerance = solution_tolerance(layout.dtype)
         y1 = implicit_value(
-            residual, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)
+            residual, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)[0]
         )
         # f(t⁺, y1) by the equation saves evaluating it; a sample of zero span has no use for it.
         divisor = torch.where(gain == 0, 1.0, gain) if isinstance(gain, Tensor) else gain
@@ -97,12 +99,15 @@ def newton(
     small = torch.zeros(layout.batch_shape, dtype=torch.bool, device=layout.device)
     for _ in range(_MAX_ITERATIONS):
         value, product = _linearize(residual, z)
-        update = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)
+        update, left = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)
         z = z + update
-        change = layout.rms(update)
-        # Without a residual there is no update, which must not pass for a small one.
-        finite = change.isfinite() & layout.rms(value).isfinite()
-        small = finite & (change <= tolerance * (1 + layout.rms(z)))
+        change, size = layout.rms(update), layout.rms(value)
+        nearly_zero = tolerance * (1 + layout.rms(z))
+        # Without a residual there is no update, nor is there where the matrix is singular: neither
+        # must pass for a small one.
+        finite = change.isfinite() & size.isfinite()
+        solved = (left <= _USABLE_RESIDUAL) | (size <= nearly_zero)
+        small = finite & solved & (change <= nearly_zero)
         if bool((small | ~finite).all()):
             break
     return z, ~small

@@ -57,7 +57,7 @@ class _Solve(torch.autograd.Function):
 
 
 def implicit_value(residual: Residual, solution: Tensor, solve: LinearSolve) -> Tensor:
-    """`solution` of residual(z) = 0, with its first and second derivatives.
+    """`solution` of residual(z) = 0, with its first and second derivatives, if it has any.
 
     Args:
         residual: r, carrying gradients to all it depends on.
@@ -66,6 +66,23 @@ def implicit_value(residual: Residual, solution: Tensor, solve: LinearSolve) -> 
     """
     point = solution.detach().requires_grad_()
     value = residual(point)
+    if not depends_on_more(value, point):
+        return solution.detach()
     system = _Linearization(value, point, solve)
     once = solution.detach() - _Solve.apply(value, system, False, True)  # pyright: ignore[reportOperatorIssue]
     return once - _Solve.apply(residual(once), system, False, True)
+
+
+def depends_on_more(value: Tensor, point: Tensor) -> bool:
+    """Whether anything besides the leaf `point` receives a gradient from `value`."""
+    stack, seen = [value.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None and variable is not point:
+            return True
+        stack.extend(parent for parent, _ in node.next_functions)
+    return False

@@ -23,7 +23,7 @@ def gmres(
     tolerance: float,
     basis_size: int = 30,
     restarts: int = 10,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Solve `operator(x) = right` until every sample's residual is `tolerance · ‖right‖`.
 
     Args:
@@ -31,13 +31,17 @@ def gmres(
         right: `[..., *state]`; dimensions before the state belong to the system.
         basis_size: Krylov vectors before a restart.
         restarts: How often to start over from the residual.
+
+    Returns:
+        The solution, and ‖right − operator(x)‖ / ‖right‖ per sample, which stays near 1 where the
+        system is singular (and is NaN where there is nothing to solve).
     """
     tiny = torch.finfo(right.dtype).tiny
-    goal = tolerance * _norm(right, layout)
+    whole = norm = _norm(right, layout)
+    goal = tolerance * whole
     x = torch.zeros_like(right)
     residual = right
     for _ in range(restarts):
-        norm = _norm(residual, layout)
         # A sample that overflows is given up; it must not keep the others from their solution.
         if bool(((norm <= goal) | ~norm.isfinite()).all()):
             break
@@ -63,7 +67,8 @@ def gmres(
         for index in range(weights.shape[-1]):
             x = x + layout.spread(weights[..., index]) * basis[index]
         residual = right - operator(x)
-    return x
+        norm = _norm(residual, layout)
+    return x, norm / whole
 
 
 def _dot(a: Tensor, b: Tensor, layout: Layout) -> Tensor:

@@ -168,5 +168,7 @@ _REMEDY = {
         "The solution blew up or the step is too long: take more steps (`num_steps`), end "
         "earlier, or bound the field."
     ),
-    Status.NOT_CONVERGED: "Take more steps (`num_steps`), or loosen `rtol` and `atol`.",
+    Status.NOT_CONVERGED: (
+        "Take more steps (`num_steps`); for solver='collocation' looser `rtol` and `atol` help too."
+    ),
 }

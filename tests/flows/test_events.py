@@ -338,3 +338,28 @@ def test_event_function_with_the_wrong_shape_is_refused():
         gd.solve(problem.f, problem.y0, [0.0, 1.0], events=[gd.Event(lambda t, y: y)])
     with pytest.raises(ValueError, match=r"`direction` must be -1, 0 or 1"):
         gd.Event(position, direction=2)
+
+
+@pytest.mark.parametrize("solver", ["tsit5", "rk4", "trapezoid"])
+def test_events_want_a_gradient_only_where_something_does(solver: str):
+    num_steps = None if solver == "tsit5" else 20
+    event = gd.Event(lambda t, y: y[0] - 0.5, terminal=True)
+    solution = gd.solve(
+        lambda t, y: -y, torch.ones(1), [0.0, 2.0], solver=solver, num_steps=num_steps, events=event
+    )
+    assert not solution.events[0].times.requires_grad
+    assert not solution.events[0].states.requires_grad
+    assert not solution.states.requires_grad
+
+
+@pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "adjoint"])
+def test_event_without_a_derivative_is_located_all_the_same(gradient: str):
+    rate = torch.tensor(1.0, requires_grad=True)
+    solution = gd.solve(
+        lambda t, y: -rate * y, torch.ones(1), [0.0, 2.0], gradient=gradient,
+        events=lambda t, y: (y[0] < 0.5).to(y) - 0.5, rtol=1e-9, atol=1e-9,
+    )  # fmt: skip
+    (time,) = solution.events[0].times
+    assert time.item() == pytest.approx(math.log(2), abs=1e-6)
+    assert not time.requires_grad
+    assert torch.autograd.grad(solution.states[-1].sum(), rate)[0] < -0.1

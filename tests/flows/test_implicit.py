@@ -45,6 +45,36 @@ def test_step_solves_its_equation(solver: str):
     torch.testing.assert_close(solution.states[-1], expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_equation_without_a_solution_is_not_taken_for_solved(solver: str):
+    """Of y⁺ = y + dt (…) with a singular matrix Newton's method has no update, not a small one."""
+    gain = 1.0 if solver == "implicit_euler" else 2.0
+    with pytest.raises(gd.SolveError, match=r"implicit equation was not solved.*`num_steps`"):
+        gd.solve(lambda t, y: gain * y, torch.ones(1), [0.0, 4.0], solver=solver, num_steps=4)
+    rate = torch.tensor([[gain], [-1.0]])
+    solution = gd.solve(
+        lambda t, y: rate * y, torch.ones(2, 1), [0.0, 1.0],
+        solver=solver, num_steps=1, batch_dims=1, on_failure="status",
+    )  # fmt: skip
+    assert solution.status.tolist() == [gd.Status.NOT_CONVERGED, gd.Status.SUCCESS]
+    # At a state that solves the equation by itself there is nothing to update.
+    rest = gd.solve(lambda t, y: gain * y, torch.zeros(1), [0.0, 1.0], solver=solver, num_steps=1)
+    assert rest.states[-1] == 0
+
+
+@pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
+def test_states_want_a_gradient_only_where_something_does(solver: str):
+    solution = gd.solve(lambda t, y: -y, torch.ones(2), [0.0, 1.0], solver=solver, num_steps=3)
+    assert not solution.states.requires_grad
+    assert not solution.at(0.4).requires_grad
+    rate = torch.tensor(1.0, requires_grad=True)
+    late = gd.solve(
+        lambda t, y: -y * (rate if t > 0.5 else 1.0), torch.ones(2), [0.0, 0.4, 1.0],
+        solver=solver, num_steps=3,
+    )  # fmt: skip
+    assert torch.autograd.grad(late.states[-1].sum(), rate)[0] < -0.1
+
+
 @pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
 def test_batch_equals_samples_alone(solver: str):
     rates = torch.tensor([0.1, 1.0, 300.0])
@@ -126,14 +156,14 @@ def test_gmres_solves_each_sample_of_a_batch(batch_dims: int):
 
     expected = torch.randn(shape)
     layout = Layout.of(expected, batch_dims)
-    found = gmres(operator, operator(expected), layout, tolerance=1e-12)
+    found, _ = gmres(operator, operator(expected), layout, tolerance=1e-12)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
 
 
 def test_gmres_gives_up_a_broken_sample_and_solves_the_other():
     scale = torch.tensor([[2.0], [torch.nan]])
     right = torch.ones(2, 3)
-    found = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
+    found, _ = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
     torch.testing.assert_close(found[0], torch.full((3,), 0.5))
 
 
