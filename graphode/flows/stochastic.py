@@ -266,6 +266,17 @@ def may_draw(f: object) -> bool:
     return any(isinstance(module, Stochastic) for module in f.modules())
 
 
+def _draws_by_itself(module: nn.Module) -> bool:
+    """Whether a layer of torch's or PyG's has a rate of dropout as a number.
+
+    A module with masks of ours in it has given them the number.
+    """
+    rate = getattr(module, "dropout", 0.0)
+    if not isinstance(rate, float) or rate <= 0:
+        return False
+    return not any(isinstance(part, Stochastic) for part in module.modules())
+
+
 def check_redraw(f: object, *, adaptive: bool, adjoint: bool, recomputed: bool) -> None:
     """Refuse masks that change while the solver relies on the field being a function.
 
@@ -295,6 +306,14 @@ def check_redraw(f: object, *, adaptive: bool, adjoint: bool, recomputed: bool) 
                 f"Module {path or 'field'!r} is torch's {type(module).__name__}, which draws a new "
                 f"mask at every evaluation, but {reason}. Use `graphode.Dropout({module.p:g})`, "
                 f"whose mask is fixed within a solve, or a fixed-step solver with "
+                f"gradient='backprop'."
+            )
+        if _draws_by_itself(module):
+            raise ValueError(
+                f"Module {path or 'field'!r} ({type(module).__name__}) has "
+                f"dropout={module.dropout:g}, by which it draws a new mask at every evaluation, "
+                f"but {reason}. Build it with dropout=0 and put a `graphode.Dropout` around it, "
+                f"whose mask is fixed within a solve, or use a fixed-step solver with "
                 f"gradient='backprop'."
             )
         if not isinstance(module, Stochastic) or module.force:

@@ -215,6 +215,50 @@ def test_dropout_of_torch_is_left_alone_where_nothing_relies_on_its_masks():
         gd.Flow(drops_nothing, gradient="adjoint")(h)
 
 
+class Attends(nn.Module):
+    """A field around a layer that has its dropout as a number."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return self.layer(h, h, h)[0] if isinstance(self.layer, nn.MultiheadAttention) else -h
+
+
+class RateOfOurs(nn.Module):
+    """A module that remembers the rate of a mask of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = 0.5
+        self.mask = gd.Dropout(self.dropout)
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return torch.tanh(self.mask(h))
+
+
+def test_dropout_hidden_in_a_number_is_refused_where_the_field_must_be_a_function():
+    h = torch.randn(4, 3)
+    noisy = Attends(nn.MultiheadAttention(3, 1, dropout=0.5))
+    for options in ({}, {"solver": "rk4", "num_steps": 2, "gradient": "checkpoint"}):
+        with pytest.raises(ValueError, match=r"'layer' \(MultiheadAttention\) has dropout=0.5"):
+            gd.Flow(noisy, **options)(h)
+    gd.Flow(noisy, solver="rk4", num_steps=2)(h)
+    gd.Flow(noisy.eval())(h)
+    gd.Flow(Attends(nn.MultiheadAttention(3, 1)))(h)
+    gd.Flow(RateOfOurs(), gradient="adjoint")(h)
+
+
+def test_dropout_of_a_pyg_convolution_is_refused():
+    layers = pytest.importorskip("torch_geometric.nn")
+    graph = gd.Graph(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    field = gd.ConvField(layers.GATConv(3, 3, dropout=0.5))
+    with pytest.raises(ValueError, match=r"\(GATConv\) has dropout=0.5"):
+        gd.Flow(field)(torch.randn(3, 3), graph)
+    gd.Flow(field.eval())(torch.randn(3, 3), graph)
+
+
 def test_named_samples_have_their_masks_wherever_they_stand():
     field, h = NoisyField(), torch.randn(3, 6, 3)
     flow = gd.Flow(field, solver="rk4", num_steps=2)
