@@ -23,7 +23,6 @@ class Adams(Method):
     """Needs equal steps; the carry holds the derivatives at the last points, newest first."""
 
     order = 4
-    start_evaluations = 1
 
     def __init__(self) -> None:
         self.starter = RungeKutta(RK4)

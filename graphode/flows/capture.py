@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -44,8 +45,8 @@ class CapturedFlows:
         field: Callable[..., Tensor],
         h: Tensor,
         graph: Any,
-        t0: float | Tensor,
-        t1: float | Tensor,
+        t0: float | Tensor | np.ndarray,
+        t1: float | Tensor | np.ndarray,
     ) -> Tensor:
         """Replay the recording that fits, after making it if there is none."""
         if argument_tensors((graph, t0, t1)):
@@ -53,13 +54,17 @@ class CapturedFlows:
                 "`capture=True` gives gradients to the state and the field's parameters only, but "
                 "the graph or a time requires a gradient. Use capture=False for this flow."
             )
-        times = tuple(id(t) if isinstance(t, Tensor) else t for t in (t0, t1))
+        times = tuple(_key_of(t) for t in (t0, t1))
         training = isinstance(field, nn.Module) and field.training
         key = (
             h.shape, h.dtype, h.device, h.requires_grad, torch.is_grad_enabled(), id(graph),
             times, training,
         )  # fmt: skip
         if key not in self.recordings:
+            t0, t1 = (
+                torch.tensor(t, device=h.device) if isinstance(t, np.ndarray) else t
+                for t in (t0, t1)
+            )
             module = _Recordable(march, field, (graph, t0, t1)).train(training)
             sample = torch.randn_like(h).requires_grad_(h.requires_grad)
             with _without_collection(), warnings.catch_warnings():
@@ -70,6 +75,13 @@ class CapturedFlows:
             # The graph is kept so that its identity, part of the key, is not reused.
             self.recordings[key] = ((graph, t0, t1), recording)
         return self.recordings[key][1](h)
+
+
+def _key_of(t: float | Tensor | np.ndarray) -> Any:
+    """What tells one time from another: the tensor it is, or its value."""
+    if isinstance(t, np.ndarray):
+        return t.shape, t.dtype.str, t.tobytes()
+    return id(t) if isinstance(t, Tensor) else t
 
 
 def capture(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.layout import Time
+from graphode.flows.masks import is_recorded, is_traced
 from graphode.flows.method import Carry, Method, Step
 
 
@@ -19,7 +20,6 @@ class Leapfrog(Method):
     """For x″ = a(t, x): an acceleration that depends on the velocity costs it its order."""
 
     order = 2
-    start_evaluations = 1
 
     def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:
         """The first derivative, after checking that the field has the form (v, a)."""
@@ -30,7 +30,7 @@ class Leapfrog(Method):
                 f"velocities along the last dimension."
             )
         derivative = f(t, y)
-        if not torch.compiler.is_compiling() and not _capturing(y):
+        if not is_traced() and not is_recorded(y.device):
             velocity, rate = y.chunk(2, -1)[1], derivative.chunk(2, -1)[0]
             if not torch.equal(velocity, rate):
                 gap = (velocity - rate).abs().max().item()
@@ -54,7 +54,3 @@ class Leapfrog(Method):
         derivative = torch.cat([new_velocity, new_acceleration], -1)
         y1 = torch.cat([new_position, new_velocity], -1)
         return Step(t, dt, y, y1, carry, (derivative,), end=derivative)
-
-
-def _capturing(y: Tensor) -> bool:
-    return y.is_cuda and torch.cuda.is_current_stream_capturing()

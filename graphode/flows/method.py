@@ -37,12 +37,10 @@ class Method:
 
     Attributes:
         order: Order of convergence.
-        start_evaluations: Field evaluations before the first step.
         can_be_recorded: Whether a step can be part of a compiled program or a CUDA graph.
     """
 
     order: int
-    start_evaluations: int = 0
     can_be_recorded: bool = True
 
     def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:

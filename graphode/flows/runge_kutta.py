@@ -16,7 +16,6 @@ class RungeKutta(Method):
     def __init__(self, tableau: Tableau) -> None:
         self.tableau = tableau
         self.order = tableau.order
-        self.start_evaluations = 1 if tableau.first_same_as_last else 0
 
     def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:
         """The first derivative, where the method hands it from step to step."""
