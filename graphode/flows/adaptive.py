@@ -16,6 +16,7 @@ from torch import Tensor
 from graphode.flows.control import StepControl
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import EventTracker
+from graphode.flows.host import on_host
 from graphode.flows.method import Carry, Method, Step
 from graphode.flows.outputs import Outputs
 from graphode.flows.recorder import Recorder
@@ -136,7 +137,7 @@ class AdaptiveSolve:
             assert isinstance(self.method, RungeKutta)
             tolerances = self.tolerances
             ratio = self.method.error_ratio(self.f, step, tolerances.rtol, tolerances.atol)
-            ratio = ratio.to(size.dtype)
+            ratio = ratio.to(size.dtype).detach()  # forward mode ends here, too
             accept = running & (ratio <= 1)
             order = self.method.tableau.error_order
             factor = tolerances.control.factor(ratio, self.ratio, self.ratio_before, accept, order)
@@ -164,7 +165,7 @@ class AdaptiveSolve:
             # failed: the field there may be infinite.
             rests = (size == 0) & (self.status <= Status.EVENT)
             flags = torch.stack([accept, accept | rests]).reshape(2, -1)
-            moved, in_place = flags.numpy(force=True)
+            moved, in_place = on_host(flags)
             everyone = bool(in_place.all())
             if not moved.any():
                 self._close(end, arrived)
@@ -178,7 +179,7 @@ class AdaptiveSolve:
                 end, stopped = self.events.watch(self.method, self.f, step, accept, end)
                 arrived = arrived | stopped
                 self._fail(stopped, Status.EVENT)
-            host_end = end.reshape(-1).numpy(force=True)
+            host_end = on_host(end.reshape(-1))
             if self.recorder is not None:
                 offset = self.t - self.start.detach()
                 taken = torch.where(accept, size, 0.0)
@@ -238,7 +239,7 @@ class AdaptiveSolve:
         """Fewest attempts after which all samples can be done, growing at most by max_factor."""
         growth = self.tolerances.control.max_factor if self.tolerances else 1.0
         state = torch.stack([self.running, (self.t1 - self.t).abs(), self.dt.abs()])
-        running, remaining, size = state.reshape(3, -1).numpy(force=True)
+        running, remaining, size = on_host(state.reshape(3, -1))
         needed = (remaining / size)[running > 0].max()
         if growth <= 1:
             return max(1, math.ceil(needed))

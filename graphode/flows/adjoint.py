@@ -23,6 +23,7 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.gradients import Adjoint, CheckpointAdjoint, refuse_second_derivatives
+from graphode.flows.host import on_host
 from graphode.flows.integrate import Result, Settings, integrate
 from graphode.flows.layout import Layout
 from graphode.flows.problem import Problem
@@ -216,7 +217,7 @@ def _with_resets(problem: Problem, resets: int) -> tuple[Problem, Tensor]:
     inner = early.detach() + weights[1:] * (late - early).detach()
     times = torch.cat([early, inner], -1).flatten(-2)
     times = torch.cat([times, problem.times[..., -1:]], -1)
-    host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, times.shape[-1]).T
+    host = on_host(times.to(torch.float64)).reshape(-1, times.shape[-1]).T
     host = np.broadcast_to(host, (len(host), problem.host.shape[1]))
     keep = torch.arange(0, times.shape[-1], pieces, device=times.device)
     return dataclasses.replace(problem, times=times, host=host), keep

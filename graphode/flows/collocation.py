@@ -10,12 +10,17 @@ Quaglino, Gallieri, Masci, Koutník (2020), "SNODE: Spectral discretization of n
 system identification"; Walker, Ni (2011), "Anderson acceleration for fixed-point iterations".
 """
 
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphode.flows.chebyshev import basis, integration_matrix, lobatto_nodes
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.host import refuse_transforms
 from graphode.flows.implicit import solution_tolerance
 from graphode.flows.implicit_function import implicit_value
 from graphode.flows.krylov import gmres
@@ -26,6 +31,7 @@ _MAX_ITERATIONS = 100
 _MEMORY = 6
 
 
+@dataclass(frozen=True, kw_only=True)
 class Collocation(Method):
     """Chebyshev collocation on elements.
 
@@ -35,18 +41,28 @@ class Collocation(Method):
         nodes: Chebyshev–Lobatto nodes per element, both ends included.
     """
 
-    def __init__(self, *, rtol: float = 1e-8, atol: float = 1e-10, nodes: int = 16) -> None:
-        if nodes < 3:
+    rtol: float = 1e-8
+    atol: float = 1e-10
+    nodes: int = 16
+
+    can_be_recorded = False  # the iteration asks the host whether it has converged
+
+    def __post_init__(self) -> None:
+        if self.nodes < 3:
             raise ValueError(
-                f"`nodes` must be at least 3, but is {nodes}. A polynomial of degree 2 is the "
+                f"`nodes` must be at least 3, but is {self.nodes}. A polynomial of degree 2 is the "
                 f"least that collocation can use."
             )
-        self.rtol, self.atol = rtol, atol
-        self.order = nodes - 1
-        self.start_evaluations = 1
-        self.nodes = lobatto_nodes(nodes)
-        self.integrals = integration_matrix(self.nodes)[1:]
-        self.to_coefficients = np.linalg.inv(basis(self.nodes, nodes - 1))
+
+    @property
+    def order(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """One less than the number of nodes."""
+        return self.nodes - 1
+
+    @property
+    def grid(self) -> "Grid":
+        """The nodes and their matrices."""
+        return _grid(self.nodes)
 
     def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:
         """The derivative at the first node."""
@@ -54,6 +70,7 @@ class Collocation(Method):
 
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Solve one element."""
+        refuse_transforms("A solve by collocation")
         with torch.no_grad():
             values, failed = self._fixed_point(f, t, y, dt, carry[0])
         if torch.is_grad_enabled():
@@ -65,22 +82,21 @@ class Collocation(Method):
         """The collocation polynomial itself."""
         x = 2 * theta - 1
         polynomials = [torch.ones_like(x), x]
-        while len(polynomials) < len(self.nodes):
+        while len(polynomials) < self.nodes:
             polynomials.append(2 * x * polynomials[-1] - polynomials[-2])
-        matrix = torch.from_numpy(self.to_coefficients).to(theta.device, theta.dtype)
+        matrix = torch.from_numpy(self.grid.to_coefficients).to(theta.device, theta.dtype)
         weights = torch.stack(polynomials, -1) @ matrix
         terms = [(weights[..., i], stage) for i, stage in enumerate(step.stages)]
         return blend(f.layout, torch.zeros_like(step.y0), terms)
 
     def _derivatives(self, f: Evaluation, t: Time, dt: Time, values: Tensor) -> Tensor:
         """f at every node but the first, `[nodes − 1, *state]`."""
-        return torch.stack(
-            [f(t + float(node) * dt, y) for node, y in zip(self.nodes[1:], values, strict=True)]
-        )
+        nodes = self.grid.nodes[1:].tolist()
+        return torch.stack([f(t + node * dt, y) for node, y in zip(nodes, values, strict=True)])
 
     def _integrate(self, first: Tensor, others: Tensor) -> Tensor:
         """S f at every node but the first."""
-        matrix = torch.from_numpy(self.integrals).to(others.device, others.dtype)
+        matrix = torch.from_numpy(self.grid.integrals).to(others.device, others.dtype)
         total = torch.tensordot(matrix[:, 1:], others, dims=1)
         return total + matrix[:, 0].reshape(-1, *(1,) * first.ndim) * first
 
@@ -88,7 +104,7 @@ class Collocation(Method):
         self, f: Evaluation, t: Time, y: Tensor, dt: Time, first: Tensor
     ) -> tuple[Tensor, Tensor]:
         scale = f.layout.scale(dt)
-        nodes = torch.from_numpy(self.nodes[1:]).to(y.device, y.dtype)
+        nodes = torch.from_numpy(self.grid.nodes[1:]).to(y.device, y.dtype)
         values = y + scale * nodes.reshape(-1, *(1,) * y.ndim) * first
         mixer = Anderson(f.layout, _MEMORY)
         solved = torch.zeros(f.layout.batch_shape, dtype=torch.bool, device=y.device)
@@ -118,6 +134,20 @@ class Collocation(Method):
         return implicit_value(
             residual, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)[0]
         )
+
+
+class Grid(NamedTuple):
+    """Chebyshev–Lobatto nodes on [0, 1], S at all but the first, and values → coefficients."""
+
+    nodes: np.ndarray
+    integrals: np.ndarray
+    to_coefficients: np.ndarray
+
+
+@functools.cache
+def _grid(count: int) -> Grid:
+    nodes = lobatto_nodes(count)
+    return Grid(nodes, integration_matrix(nodes)[1:], np.linalg.inv(basis(nodes, count - 1)))
 
 
 class Anderson:

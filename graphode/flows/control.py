@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.problem import check_positive
 
 # A step without error would ask for an infinite one.
 _SMALLEST_RATIO = 1e-10
@@ -52,6 +53,15 @@ class StepControl:
     min_factor: float = 0.2
     max_factor: float = 10.0
     may_shrink: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("safety", self.safety, "Use for example 0.9.")
+        if not 0 < self.min_factor < 1 <= self.max_factor:
+            raise ValueError(
+                f"`min_factor` must lie between 0 and 1 and `max_factor` must be at least 1, but "
+                f"they are {self.min_factor} and {self.max_factor}. A refused step is made shorter "
+                f"by the one, and an accepted one longer by at most the other."
+            )
 
     def factor(
         self, ratio: Tensor, previous: Tensor, before: Tensor, accept: Tensor, error_order: int
@@ -133,7 +143,7 @@ def first_step(
         step = torch.where(wanted > step, wanted, step)
     # A non-finite trial says nothing but "smaller".
     step = torch.where(step.isfinite() & d2.isfinite(), step, guess)
-    return torch.minimum(step, span.abs()) * span.sign()
+    return torch.minimum(step, span.abs()).detach() * span.sign()
 
 
 def lone_first_step(

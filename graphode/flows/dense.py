@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.host import on_host
 from graphode.flows.integrate import KeptStep
 from graphode.flows.method import Method
 from graphode.flows.problem import Problem
@@ -23,7 +24,7 @@ def _read(problem: Problem, t: float | Tensor) -> tuple[Tensor, np.ndarray]:
             f"times one by one, or give them to `solve` as `times`."
         )
     times = times.expand(layout.batch_shape)
-    host = times.detach().reshape(-1).numpy(force=True)
+    host = on_host(times.reshape(-1))
     low = np.minimum(problem.host[0], problem.host[-1])
     high = np.maximum(problem.host[0], problem.host[-1])
     slack = 1e-9 * (high - low)
@@ -98,7 +99,7 @@ class SolveAgain:
         states: Its states at the output times.
         end_times: Where each sample stopped; there it rests.
         flow: Solves from states at times `[*batch]` to times `[*batch]`; the last argument is
-            the longest part of its span that a sample has to go, for methods that count steps.
+            the part of its span that each sample has to go, for methods that count steps.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class SolveAgain:
         problem: Problem,
         states: Tensor,
         end_times: Tensor,
-        flow: Callable[[Tensor, Tensor, Tensor, float], Tensor],
+        flow: Callable[[Tensor, Tensor, Tensor, np.ndarray], Tensor],
     ) -> None:
         self.problem, self.states, self.end_times, self.flow = problem, states, end_times, flow
 
@@ -115,7 +116,7 @@ class SolveAgain:
         times, host = _read(self.problem, t)
         grid, layout = self.problem.host, self.problem.layout
         direction = np.sign(grid[-1] - grid[0])
-        end = self.end_times.reshape(-1).numpy(force=True)
+        end = on_host(self.end_times.reshape(-1))
         stopped = (host - end) * direction > 0
         chosen = torch.from_numpy(stopped).to(times.device).reshape(times.shape)
         times, host = torch.where(chosen, self.end_times, times), np.where(stopped, end, host)
@@ -126,10 +127,11 @@ class SolveAgain:
         index = layout.spread(index).expand(layout.shape)
         state = self.states.gather(0, index[None])[0]
         span = np.abs(self.problem.host[-1] - self.problem.host[0])
-        part = np.abs(host - grid[before, np.arange(grid.shape[1])]) / span
+        way = np.abs(host - grid[before, np.arange(grid.shape[1])])
+        part = np.divide(way, span, out=np.zeros_like(way), where=span > 0)
         start = start.to(times.dtype).reshape(times.shape)
         start = self._with_gradient(start, before)
-        return self.flow(state, start, times, float(part.max()))
+        return self.flow(state, start, times, part)
 
     def _with_gradient(self, start: Tensor, before: np.ndarray) -> Tensor:
         """`start` with the gradient of the output times `before` that it is.

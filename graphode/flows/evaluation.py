@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from graphode.flows.combination import combined, may_combine
+from graphode.flows.host import refuse_mapped
 from graphode.flows.layout import Layout, Time
+from graphode.flows.masks import is_mapped, is_traced
 from graphode.flows.stochastic import SolveNoise, may_draw, noise_of
 
 
@@ -34,16 +36,21 @@ class Evaluation:
         self.noise = noise or SolveNoise()
         self.may_draw = may_draw(f)
         self.calls = 0
+        self.returned: tuple[Tensor, int] | None = None
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
         """The derivative at time `t` and state `y`."""
         layout = self.layout
         self.calls += 1
+        y = y.to(layout.dtype)
+        # Two evaluations show what a field writes to; later ones are spared the question.
+        watched = self.calls <= 2 and not is_traced()
+        version = _version(y) if watched else 0
         if self.may_draw:
             with noise_of(self.noise):
-                dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
+                dy = self.f(layout.field_time(t), y, *self.args)
         else:
-            dy = self.f(layout.field_time(t), y.to(layout.dtype), *self.args)
+            dy = self.f(layout.field_time(t), y, *self.args)
         if not isinstance(dy, Tensor):
             raise TypeError(
                 f"The field must return a tensor like the state, but returned "
@@ -61,7 +68,33 @@ class Evaluation:
                 f"returned {dy.dtype} on {dy.device}. Convert the field's parameters with "
                 f"`field.to(y.device, y.dtype)`, or the state."
             )
+        if watched:
+            self._check_writes(y, version, dy)
         return dy.to(layout.working_dtype)
+
+    def _check_writes(self, y: Tensor, version: int, dy: Tensor) -> None:
+        """Refuse a field that changes what the solver still needs."""
+        if is_mapped():
+            refuse_mapped(dy, "What the field returned")
+        if _version(y) != version:
+            raise ValueError(
+                "The field must not change the state it is given, but wrote to it in place (and so "
+                "to your `y0`, if this was the first evaluation). Use `y * a` for `y.mul_(a)`, or "
+                "begin with `y = y.clone()`."
+            )
+        before, version_before = self.returned or (dy, _version(dy))
+        if _version(before) != version_before:
+            raise ValueError(
+                "The field must return a new tensor each time, but wrote to the one it had "
+                "returned before, which the solver still needs. Return `buffer.clone()`, or do "
+                "without `out=`."
+            )
+        self.returned = (dy, _version(dy)) if self.calls == 1 else None
+
+
+def _version(x: Tensor) -> int:
+    """How often `x` was written to; inference tensors do not count."""
+    return 0 if x.is_inference() else x._version
 
 
 def weighted_sum(weights: tuple[float, ...], tensors: tuple[Tensor, ...], scale: float) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event
+from graphode.flows.host import on_host
 from graphode.flows.integrate import Result, Settings, integrate
 from graphode.flows.problem import Problem
 from graphode.flows.solution import EventRecord
@@ -51,7 +52,7 @@ def solve_with_events(
     order = torch.where(backwards, -merged.detach(), merged.detach()).argsort(dim=-1, stable=True)
     place = order.argsort(-1)
     times = merged.gather(-1, order)
-    host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, times.shape[-1]).T
+    host = on_host(times.to(torch.float64)).reshape(-1, times.shape[-1]).T
     result = solve(dataclasses.replace(problem, times=times, host=np.ascontiguousarray(host)))
     assert result.states is not None
     states = _pick(result.states, place, problem)

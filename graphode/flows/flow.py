@@ -16,9 +16,10 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event, EventFunction, read_events
 from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
+from graphode.flows.host import on_host
 from graphode.flows.integrate import integrate
 from graphode.flows.layout import Layout, SegmentedLayout, Time
-from graphode.flows.masks import is_traced
+from graphode.flows.masks import is_recorded, is_traced
 from graphode.flows.method import Method
 from graphode.flows.problem import (
     Problem,
@@ -105,16 +106,16 @@ class Flow(nn.Module):
         t1: float | Tensor | np.ndarray = 1.0,
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The state at `t1`; where t1 = t0, `h` itself."""
-        t0, t1 = (torch.tensor(t.copy()) if isinstance(t, np.ndarray) else t for t in (t0, t1))
         if self.captured is not None and h.is_cuda and not _traced(h):
             return self.captured(self._march, self.field, h, graph, t0, t1)
+        t0, t1 = (torch.tensor(t.copy()) if isinstance(t, np.ndarray) else t for t in (t0, t1))
         if _traced(h):
             return self._march(h, graph, t0, t1)
         layout = self._layout(h, graph)
         if not isinstance(t0, Tensor) and not isinstance(t1, Tensor) and t0 == t1:
             return h
         times = read_interval(t0, t1, layout)
-        host = times.detach().numpy(force=True).reshape(-1, 2).T
+        host = on_host(times).reshape(-1, 2).T
         if not np.isfinite(host).all():
             raise ValueError(
                 f"`t0` and `t1` must be finite, but are {t0} and {t1}. Check the observation times."
@@ -220,8 +221,10 @@ class Flow(nn.Module):
 def layout_of(h: Tensor, graph: Any) -> Layout:
     """Every leading dimension is batch, and so is every graph of a ragged batch of graphs.
 
-    Of the graph only its blocks are asked for: how many, and whose each node is.
+    Of the graph, or the one inside an attributed graph, only its blocks are asked for: how many,
+    and whose each node is.
     """
+    graph = getattr(graph, "graph", graph)
     if getattr(graph, "num_graphs", 1) > 1 and graph.num_nodes == h.shape[-2]:
         return SegmentedLayout(
             h.shape, h.ndim - 1, h.dtype, h.device, graph.node_graph, tuple(graph.sizes)
@@ -231,7 +234,7 @@ def layout_of(h: Tensor, graph: Any) -> Layout:
 
 def _traced(h: Tensor) -> bool:
     """Whether operations are being compiled, captured or recorded, so that no value is known."""
-    return is_traced() or (h.is_cuda and torch.cuda.is_current_stream_capturing())
+    return is_traced() or is_recorded(h.device)
 
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:

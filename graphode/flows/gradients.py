@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from graphode.flows.problem import check_positive
+
 
 @dataclass(frozen=True)
 class Backprop:
@@ -38,6 +40,11 @@ class Adjoint:
     rtol: float | None = None
     atol: float | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if value is not None:
+                check_positive(name, value, "Leave it out to take the one of the forward solve.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointAdjoint(Adjoint):
@@ -51,6 +58,7 @@ class CheckpointAdjoint(Adjoint):
     resets: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.resets < 1:
             raise ValueError(
                 f"`resets` must be at least 1, but is {self.resets}. Use gradient='adjoint' for "

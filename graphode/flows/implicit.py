@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.host import refuse_transforms
 from graphode.flows.implicit_function import implicit_value
 from graphode.flows.krylov import Operator, gmres
 from graphode.flows.layout import Layout, Time
@@ -41,7 +42,6 @@ class ImplicitOneStep(Method):
     def __init__(self, weight: float, order: int) -> None:
         self.weight = weight
         self.order = order
-        self.start_evaluations = 0 if weight == 1 else 1
 
     def start(self, f: Evaluation, t: Time, y: Tensor) -> Carry:
         """The derivative at the start, where the method uses it."""
@@ -54,6 +54,7 @@ class ImplicitOneStep(Method):
                 "Implicit solvers differentiate the field, which `torch.inference_mode()` forbids. "
                 "Use `torch.no_grad()`."
             )
+        refuse_transforms("A solve by an implicit solver")
         layout = f.layout
         scale = layout.scale(dt)
         base = y if self.weight == 1 else y + (1 - self.weight) * scale * carry[0]

@@ -339,7 +339,12 @@ def steps_for(step_size: float, host: np.ndarray) -> tuple[int, np.ndarray | Non
         span rests in any number of steps.
     """
     spans = np.abs(host[-1] - host[0])
-    counts = np.ceil(spans / step_size * (1 - 1e-12)).astype(np.int64).clip(min=1)
+    return steps_of(np.ceil(spans / step_size * (1 - 1e-12)), host)
+
+
+def steps_of(counts: np.ndarray, host: np.ndarray) -> tuple[int, np.ndarray | None]:
+    """The most steps of a sample, at least one, and those of each `[samples]` if they differ."""
+    counts = counts.astype(np.int64).clip(min=1)
     most = int(counts.max())
-    counts[spans == 0] = most
+    counts[host[-1] == host[0]] = most
     return most, None if (counts == most).all() else counts

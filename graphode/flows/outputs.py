@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
+from graphode.flows.host import on_host
 from graphode.flows.method import Method, Step
 from graphode.flows.runge_kutta import RungeKutta
 from graphode.flows.tableaus import MIDPOINT
@@ -72,7 +73,7 @@ class Outputs:
             states = torch.where(f.layout.spread(at_end), step.y1, states)
         for row, which in enumerate(range(first, last)):
             self.found.append((which, states[row], inside[row]))
-        return touched & ~at_end.all(0).reshape(-1).numpy(force=True)
+        return touched & ~on_host(at_end.all(0).reshape(-1))
 
     def _positions(self, step: Step, first: int, last: int, inside: np.ndarray) -> Tensor:
         """θ `[count, *batch]` of the outputs in `step`, 1 where a sample has none."""

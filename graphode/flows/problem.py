@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphode.flows.host import on_host, refuse_forward_mode, refuse_mapped
 from graphode.flows.layout import Layout
+from graphode.flows.masks import is_mapped
 
 # Output times as users give them.
 Times = Tensor | np.ndarray | Sequence[float] | Sequence[float | Tensor]
@@ -52,8 +54,15 @@ def check_state(y0: Tensor, batch_dims: int) -> None:
     """Refuse a state that cannot be integrated."""
     if not isinstance(y0, Tensor):
         raise TypeError(
-            f"`y0` must be a tensor, but is {type(y0).__name__}. Concatenate several states into "
-            f"one tensor, for example along the channels."
+            f"`y0` must be a tensor, but is {type(y0).__name__}. Make one of numbers with "
+            f"`torch.as_tensor(y0)`. Concatenate several states, for example along the channels."
+        )
+    if is_mapped():
+        refuse_mapped(y0, "`y0`")
+    if y0.is_complex():
+        raise TypeError(
+            f"`y0` must be of a floating-point dtype, but is {y0.dtype}. Solve for real and "
+            f"imaginary parts: `torch.view_as_real(y0)`, and `torch.view_as_complex` in the field."
         )
     if not y0.is_floating_point():
         raise TypeError(
@@ -85,6 +94,16 @@ def check_finite(y0: Tensor) -> None:
         )
 
 
+def read_args(args: Any) -> tuple[Any, ...]:
+    """`args` as a tuple; a tensor is not taken for one."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(
+            f"`args` must be a tuple of further arguments of the field, but is "
+            f"{type(args).__name__}. Write `args=(value,)` for a single one."
+        )
+    return tuple(args)
+
+
 def read_times(times: Times, layout: Layout) -> Tensor:
     """`times` as a float64 tensor on the state's device, with its gradient."""
     if isinstance(times, Sequence) and any(isinstance(t, Tensor) for t in times):
@@ -101,17 +120,33 @@ def read_times(times: Times, layout: Layout) -> Tensor:
 
 
 def _read_moment(t: Times | float, layout: Layout) -> Tensor:
-    tensor = t if isinstance(t, Tensor) else torch.from_numpy(np.array(t))
+    tensor = t if isinstance(t, Tensor) else _tensor_of(np.asarray(t))
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"`times` must be real numbers, but is {tensor.dtype}. Pass floats.")
     return tensor.to(layout.device, layout.time_dtype)
+
+
+def _tensor_of(array: np.ndarray) -> Tensor:
+    """`array` as a tensor; of what torch does not know, big-endian numbers for one, as float64."""
+    if array.dtype.kind not in "iufbc":
+        raise TypeError(
+            f"`times` must be real numbers, but is an array of {array.dtype}. Pass floats: of "
+            f"dates, for example, the days since the first one."
+        )
+    return torch.from_numpy(np.array(array, dtype=None if array.dtype.kind in "bc" else np.float64))
 
 
 def read_interval(
     t0: float | Tensor | np.ndarray, t1: float | Tensor | np.ndarray, layout: Layout
 ) -> Tensor:
     """`[2]`, or `[*batch, 2]` where either end is given per sample."""
-    ends = [torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device) for t in (t0, t1)]
+    try:
+        ends = [torch.as_tensor(t, dtype=layout.time_dtype, device=layout.device) for t in (t0, t1)]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"`t0` and `t1` must be numbers or tensors, but are {t0!r} and {t1!r}. Leave them out "
+            f"for the interval from 0 to 1."
+        ) from error
     for name, end in zip(("t0", "t1"), ends, strict=True):
         if end.ndim and end.shape != layout.batch_shape:
             raise ValueError(
@@ -121,7 +156,9 @@ def read_interval(
             )
     if any(end.ndim for end in ends):
         ends = [end.expand(layout.batch_shape) for end in ends]
-    return torch.stack(ends, -1)
+    times = torch.stack(ends, -1)
+    refuse_forward_mode(times)
+    return times
 
 
 def check_times(times: Tensor, layout: Layout) -> np.ndarray:
@@ -134,7 +171,8 @@ def check_times(times: Tensor, layout: Layout) -> np.ndarray:
             f"first), but has shape {list(shape)}. Put the start time in front, or set "
             f"`batch_dims` to the number of leading dimensions that are samples."
         )
-    host = times.detach().to(torch.float64).numpy(force=True).reshape(-1, shape[-1]).T
+    refuse_forward_mode(times)
+    host = on_host(times.to(torch.float64)).reshape(-1, shape[-1]).T
     if not np.isfinite(host).all():
         step, sample = (int(i) for i in np.argwhere(~np.isfinite(host))[0])
         raise ValueError(

@@ -20,7 +20,8 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.event_gradients import solve_with_events
 from graphode.flows.events import Event, EventFunction, read_events
 from graphode.flows.gradients import Adjoint, Backprop, Gradient, find_gradient
-from graphode.flows.integrate import Result, Settings, integrate, steps_for
+from graphode.flows.host import on_host, refuse_transforms
+from graphode.flows.integrate import Result, Settings, integrate, steps_for, steps_of
 from graphode.flows.layout import Layout
 from graphode.flows.leapfrog import Leapfrog
 from graphode.flows.method import Method
@@ -32,6 +33,7 @@ from graphode.flows.problem import (
     check_positive,
     check_state,
     check_times,
+    read_args,
     read_times,
 )
 from graphode.flows.solution import Solution
@@ -59,9 +61,10 @@ class Options:
         check_positive("rtol", self.rtol, "Use for example 1e-3 to 1e-8.")
         check_positive("atol", self.atol, "Use for example 1e-4 to 1e-9.")
         check_positive("max_steps", self.max_steps, "It bounds the attempts of one solve.")
-        if self.min_step < 0:
+        if not 0 <= self.min_step < math.inf:
             raise ValueError(
-                f"`min_step` must not be negative, but is {self.min_step}. Use 0 for no bound."
+                f"`min_step` must not be negative and must be finite, but is {self.min_step}. Use "
+                f"0 for no bound."
             )
         if self.num_steps is not None and (
             isinstance(self.num_steps, bool)
@@ -97,11 +100,15 @@ class Options:
         """The solver itself."""
         return find_method(self.solver, self.rtol, self.atol)
 
-    def settings(self, host: np.ndarray, keep_steps: bool) -> Settings:
-        """How to solve over the times `host`."""
+    def settings(
+        self, host: np.ndarray, keep_steps: bool, part: np.ndarray | None = None
+    ) -> Settings:
+        """How to solve over the times `host`, which may be a `part` of each sample's span."""
         num_steps, own_steps = self.num_steps, None
         if self.step_size is not None:
             num_steps, own_steps = steps_for(self.step_size, host)
+        elif num_steps is not None and part is not None:
+            num_steps, own_steps = steps_of(np.ceil(num_steps * part), host)
         return Settings(
             method=self.method,
             rtol=self.rtol,
@@ -186,7 +193,7 @@ def solve(
     moments = read_times(times, layout)
     host = check_times(moments, layout)
     check_finite(y0)
-    problem = Problem(f, tuple(args), y0, moments, host, layout)
+    problem = Problem(f, read_args(args), y0, moments, host, layout)
     return solve_problem(problem, options, read_events(events), dense)
 
 
@@ -215,11 +222,21 @@ def solve_problem(
     return solution
 
 
-def final_state(problem: Problem, options: Options, noise: SolveNoise | None = None) -> Tensor:
-    """The state at the last time alone; `noise` are the masks of a solve this one belongs to."""
+def final_state(
+    problem: Problem,
+    options: Options,
+    noise: SolveNoise | None = None,
+    part: np.ndarray | None = None,
+) -> Tensor:
+    """The state at the last time alone.
+
+    Args:
+        noise: The masks of a solve this one belongs to.
+        part: How much of that solve's span each sample has to go.
+    """
     # The gradient of the end time comes from the interpolation of the last step.
     only_final = not problem.times.requires_grad
-    settings = options.settings(problem.host, keep_steps=False)
+    settings = options.settings(problem.host, keep_steps=False, part=part)
     evaluation = Evaluation(problem.f, problem.args, problem.layout, noise)
     result = _by_gradient(problem, options, settings, evaluation, (), only_final)
     return result.final if result.states is None else result.states[-1]
@@ -254,7 +271,9 @@ def _solved(
         adjoint=recomputed and isinstance(gradient, Adjoint),
         recomputed=recomputed,
     )
-    if not recomputed:
+    if recomputed:
+        refuse_transforms(f"A solve with gradient={options.gradient!r}")
+    else:
         return integrate(problem, settings, evaluation, events=events, only_final=only_final)
     if events:
         return solve_with_events(
@@ -293,15 +312,11 @@ def _with_gradient(
 
 def _again(
     problem: Problem, options: Options, noise: SolveNoise
-) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-    def flow(y: Tensor, t0: Tensor, t1: Tensor, part: float) -> Tensor:
-        num_steps = options.num_steps
-        if num_steps is not None:
-            num_steps = max(1, math.ceil(num_steps * part))
+) -> Callable[[Tensor, Tensor, Tensor, np.ndarray], Tensor]:
+    def flow(y: Tensor, t0: Tensor, t1: Tensor, part: np.ndarray) -> Tensor:
         times = torch.stack([t0, t1], -1)
-        host = times.detach().reshape(-1, 2).numpy(force=True).T
+        host = on_host(times.reshape(-1, 2)).T
         shorter = dataclasses.replace(problem, y0=y, times=times, host=host)
-        reduced = dataclasses.replace(options, num_steps=num_steps)
-        return final_state(shorter, reduced, noise)
+        return final_state(shorter, options, noise, part)
 
     return flow

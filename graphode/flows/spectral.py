@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.flows.chebyshev import basis, basis_derivative, gauss_legendre, lobatto_nodes
+from graphode.flows.host import on_host
 from graphode.flows.layout import Layout
 
 
@@ -28,7 +29,7 @@ def spectral_states(
     coefficients: Float[Tensor, "terms *state"], times: Float[Tensor, "time"], t0: float, t1: float
 ) -> Float[Tensor, "time *state"]:
     """The series at `times`."""
-    points = (times.detach().numpy(force=True) - t0) / (t1 - t0)
+    points = (on_host(times) - t0) / (t1 - t0)
     return _apply(basis(points, len(coefficients) - 1), coefficients)
 
 
@@ -71,7 +72,7 @@ def spectral_residual(
     Returns:
         R per sample, with gradients to coefficients, parameters and arguments.
     """
-    if not t0 != t1:
+    if t0 == t1:
         raise ValueError(
             f"`t0` and `t1` must differ, but both are {t0}. Give the interval of the series."
         )

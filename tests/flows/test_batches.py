@@ -129,6 +129,23 @@ def test_steps_of_a_given_size_meet_the_events_of_each_sample():
         torch.testing.assert_close(both.events[0].times[:, i], alone.events[0].times)
 
 
+@pytest.mark.parametrize("solver", ["euler", "rk4", "adams", "trapezoid"])
+def test_time_between_outputs_is_solved_for_in_each_samples_own_steps(solver: str):
+    """Without dense output, a sample that has far to go does not lend its steps to another."""
+    times = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.05, 1.0]])
+    options = {"solver": solver, "num_steps": 8, "dense": False}
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return -y * torch.cos(3 * t)
+
+    batch = gd.solve(f, torch.ones(2, 1), times, batch_dims=1, **options)
+    for t in (0.4, 0.9):
+        together = batch.at(t)
+        for i in range(2):
+            alone = gd.solve(f, torch.ones(1), times[i], **options).at(t)
+            torch.testing.assert_close(together[i], alone, rtol=1e-12, atol=0)
+
+
 def test_ends_of_each_sample_may_be_arrays():
     flow, h = gd.Flow(lambda t, h, graph: -h), torch.randn(3, 2, 1)
     ends = np.array([0.0, 1.0, 2.0])

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import graphode as gd
 
@@ -391,3 +391,79 @@ def test_failure_leaves_nothing_half_done():
     with pytest.raises(gd.SolveError):
         gd.solve(lambda t, y: weight * y**2, ONE, [0.0, 2.0], gradient="checkpoint")
     assert weight.grad is None
+
+
+def test_complex_start_is_told_how_to_keep_its_imaginary_part():
+    with pytest.raises(TypeError, match=r"is torch.complex128.*torch.view_as_real\(y0\)"):
+        gd.solve(decay, torch.ones(2, dtype=torch.complex128), [0.0, 1.0])
+
+
+def test_start_made_of_numbers_is_told_of_torch():
+    with pytest.raises(TypeError, match=r"but is ndarray. .*torch.as_tensor"):
+        gd.solve(decay, np.ones(2), [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"),
+        np.array([0.0, None], dtype=object),
+        ["0", "1"],
+    ],
+)
+def test_times_that_are_no_numbers_are_refused(times: object):
+    with pytest.raises(TypeError, match=r"`times` must be real numbers.*days since the first"):
+        gd.solve(decay, ONE, times)
+
+
+@pytest.mark.parametrize("dtype", [">f8", np.longdouble, np.float16, ">i4", np.uint16])
+def test_times_of_any_kind_of_number_are_read(dtype: object):
+    solution = gd.solve(decay, ONE, np.array([0, 1], dtype=dtype))
+    assert solution.times.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("args", [torch.tensor(2.0), torch.ones(1), 2.0])
+def test_args_that_are_no_tuple_are_refused(args: object):
+    with pytest.raises(TypeError, match=r"`args` must be a tuple.*Write `args=\(value,\)`"):
+        gd.solve(lambda t, y, k: -k * y, ONE, [0.0, 1.0], args)
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match=r"`min_step` must not be negative .*is nan"):
+        gd.solve(decay, ONE, [0.0, 1.0], min_step=math.nan)
+    with pytest.raises(ValueError, match=r"`rtol` must be positive.*the forward solve"):
+        gd.Adjoint(rtol=-1.0)
+    with pytest.raises(ValueError, match=r"`atol` must be positive"):
+        gd.CheckpointAdjoint(atol=math.nan)
+    with pytest.raises(ValueError, match=r"`safety` must be positive"):
+        gd.StepControl(safety=-1.0)
+    with pytest.raises(ValueError, match=r"`max_factor` must be at least 1, but they are 0.2 and"):
+        gd.StepControl(max_factor=0.5)
+
+
+def test_end_of_a_flow_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match=r"`t0` and `t1` must be numbers or tensors.*and None"):
+        gd.Flow(lambda t, h, graph: -h)(torch.ones(2, 1), None, t1=None)
+
+
+@pytest.mark.parametrize("solver", ["euler", "rk4", "tsit5"])
+def test_field_that_writes_to_the_state_is_refused(solver: str):
+    num_steps = None if solver == "tsit5" else 2
+    with pytest.raises(ValueError, match=r"must not change the state.*y.clone\(\)"):
+        gd.solve(
+            lambda t, y: y.mul_(-1), torch.ones(2), [0.0, 1.0], solver=solver, num_steps=num_steps
+        )
+
+
+@pytest.mark.parametrize("solver", ["euler", "rk4", "tsit5"])
+def test_field_that_writes_to_what_it_has_returned_is_refused(solver: str):
+    num_steps = None if solver == "tsit5" else 2
+    buffer, constant = torch.empty(2), torch.ones(2)
+    options = {"solver": solver, "num_steps": num_steps}
+    with pytest.raises(ValueError, match=r"must return a new tensor each time.*buffer.clone"):
+        gd.solve(lambda t, y: torch.neg(y, out=buffer), torch.ones(2), [0.0, 1.0], **options)
+    # The same tensor again is no harm where nobody writes to it.
+    solution = gd.solve(lambda t, y: constant, torch.ones(2), [0.0, 1.0], **options)
+    torch.testing.assert_close(solution.states[-1], 2 * torch.ones(2))
+    with torch.inference_mode():
+        assert gd.solve(decay, torch.ones(2), [0.0, 1.0], **options).succeeded

@@ -101,3 +101,15 @@ def test_a_failing_graph_is_named_and_leaves_the_others_alone():
     assert solution.status.tolist() == [0, int(gd.Status.STEP_UNDERFLOW), 0, 0]
     exact = torch.full((3, 1), 1 / (10 - 1))
     torch.testing.assert_close(solution.states[-1][:3], exact, rtol=1e-3, atol=1e-4)
+
+
+def test_graphs_with_attributes_have_steps_of_their_own_too():
+    from graphode.fields.structure import AttributedGraph
+
+    one = gd.Graph(torch.tensor([[0], [1]]), num_nodes=2)
+    graph = gd.Graph.batch([one, gd.Graph(torch.tensor([[0], [1]]), num_nodes=3)])
+    flow = gd.Flow(lambda t, h, graph: -h)
+    attributed = AttributedGraph(graph, torch.ones(2, 1))
+    ends = torch.tensor([1.0, 2.0])
+    found = flow(torch.ones(5, 1), attributed, 0.0, ends)
+    torch.testing.assert_close(found, flow(torch.ones(5, 1), graph, 0.0, ends))

@@ -1,6 +1,7 @@
 """Implicit solvers: stiff fields, samples that do not notice each other, failures one can read."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -188,3 +189,12 @@ def test_a_gradient_does_not_remember_the_one_before(solver: str):
     torch.autograd.grad(1e12 * end, y0, retain_graph=True)
     (again,) = torch.autograd.grad(end, y0)
     torch.testing.assert_close(again, first, rtol=1e-9, atol=1e-12)
+
+
+def test_collocation_with_nodes_of_its_own_is_saved_and_shown(tmp_path: Path):
+    flow = gd.Flow(gd.GraphConvField([2, 2]), solver=gd.Collocation(nodes=8), num_steps=1)
+    assert "Collocation(rtol=1e-08, atol=1e-10, nodes=8)" in repr(flow)
+    gd.save(flow, tmp_path / "flow.safetensors")
+    loaded = gd.load(tmp_path / "flow.safetensors")
+    graph, h = gd.Graph(torch.tensor([[0], [1]]), num_nodes=2).normalize("sym"), torch.ones(2, 2)
+    assert torch.equal(loaded(h, graph), flow(h, graph))
