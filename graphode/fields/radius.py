@@ -7,6 +7,7 @@ adjacency A_t joins particles within a radius. In a forecast their positions are
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -21,9 +22,10 @@ class RadiusField(Extension):
         dh/dt = F(t, h, G(h)),    G(h) joins nodes whose positions are at most `radius` apart
 
     Positions are the first channels of the state, so that they are those of [x, x′] and of a state
-    augmented behind them. The graph that a flow hands on is not used, and may be None; to give the
-    true graph instead, as an oracle, call the field inside. No gradient passes through the choice
-    of neighbours, only through the weights, where a `kernel` makes them.
+    augmented behind them. Of the graph that a flow hands on only this is used, that nodes of
+    different graphs of a batch are never joined; it may be None. To give the true graph instead, as
+    an oracle, call the field inside. No gradient passes through the choice of neighbours, only
+    through the weights, where a `kernel` makes them.
 
     Args:
         field: F, any field or extension, such as `SecondOrder`.
@@ -62,11 +64,10 @@ class RadiusField(Extension):
         self, t: float | Tensor, z: Float[Tensor, "*batch nodes channels"], graph: Any = None
     ) -> Float[Tensor, "*batch nodes channels"]:
         """The velocity on the graph of `z`."""
-        del graph  # that of the state takes its place
-        return self.field(t, z, self.graph_of(z))
+        return self.field(t, z, self.graph_of(z, graph))
 
-    def graph_of(self, z: Float[Tensor, "*batch nodes channels"]) -> Graph:
-        """The graph that the field inside sees at the state `z`."""
+    def graph_of(self, z: Float[Tensor, "*batch nodes channels"], graph: Any = None) -> Graph:
+        """The graph that the field inside sees at `z`, in the blocks of `graph`, if any."""
         if z.shape[-1] < self.position_channels:
             raise ValueError(
                 f"RadiusField reads positions from the first {self.position_channels} channels, "
@@ -74,8 +75,13 @@ class RadiusField(Extension):
                 f"set `position_channels`."
             )
         make = dense_radius_graph if z.shape[-2] <= self.dense_nodes else radius_graph
-        graph = make(z[..., : self.position_channels], self.radius, self.kernel)
-        return graph if self.normalize is None else graph.normalize(self.normalize)
+        positions = z[..., : self.position_channels]
+        if getattr(graph, "num_graphs", 1) > 1 and graph.num_nodes == z.shape[-2]:
+            # One more dimension, in which the graphs of a batch are out of each other's reach.
+            apart = (2 * self.radius * graph.node_graph).to(z.dtype)[:, None]
+            positions = torch.cat([positions, apart.expand(*z.shape[:-1], 1)], -1)
+        near = make(positions, self.radius, self.kernel)
+        return near if self.normalize is None else near.normalize(self.normalize)
 
     def extra_repr(self) -> str:
         """Radius and normalisation."""

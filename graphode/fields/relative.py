@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.graphs import DenseGraph, Graph
+from graphode.graphs.validation import checked_state
 
 
 class RelativeMessageMap(nn.Module):
@@ -107,7 +108,7 @@ def sum_over_neighbors(
         differences = torch.where(edges[..., None], h[..., None, :, :] - h[..., :, None, :], 1.0)
         weights = torch.where(edges, graph.matrix.to(h.dtype), 0.0)
         return (weights[..., None, :] @ message(differences))[..., 0, :]
-    flat = graph.flatten(h)
+    flat = checked_state(graph.flatten(h), graph)
     source, target = graph.edge_index
     messages = message(flat.index_select(-2, source) - flat.index_select(-2, target))
     messages = messages * graph.edge_weight.to(h.dtype)[:, None]

@@ -81,7 +81,8 @@ def edge_lengths(
     graph: Graph, positions: Float[Tensor, "*batch nodes dims"]
 ) -> Float[Tensor, " edges"]:
     """‖x_source − x_target‖ for every edge, with gradients: 0 between nodes in the same place."""
-    squares = _squares(graph.flatten(positions), *graph.edge_index)
+    points = positions.reshape(graph.num_nodes, positions.shape[-1])
+    squares = _squares(points, *graph.edge_index)
     apart = squares > 0
     # The inner `where` keeps the gradient finite where the length is 0.
     return torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)

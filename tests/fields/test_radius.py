@@ -51,6 +51,27 @@ def test_the_graph_is_that_of_the_predicted_positions(name: str):
 
 
 @every_map
+@pytest.mark.parametrize("nodes", [5, 7])  # 7: no edge leads to the last
+def test_a_state_of_other_nodes_is_refused(name: str, nodes: int):
+    with pytest.raises(ValueError, match=rf"with 6 nodes, as the graph has, .* is \[{nodes}, "):
+        maps()[name](0.0, torch.randn(nodes, 4), weighted_graph())
+
+
+@every_map
+@pytest.mark.parametrize("dense_nodes", [64, 0])
+def test_particles_of_different_graphs_are_never_near(name: str, dense_nodes: int):
+    field = F.SecondOrder(maps()[name], sees_velocity=True)
+    around = F.RadiusField(field, 0.5, kernel=torch.exp, dense_nodes=dense_nodes)
+    sizes = (3, 1, 6)
+    batch = Graph.batch([Graph(torch.empty(2, 0, dtype=torch.long), size) for size in sizes])
+    z = torch.rand(2, sum(sizes), 4)
+    alone = torch.cat([around(0.0, part) for part in z.split(sizes, -2)], -2)
+    torch.testing.assert_close(around(0.0, z, batch), alone)
+    apart = torch.cat([around(0.0, part, batch) for part in z.split(1)])
+    torch.testing.assert_close(apart, alone)
+
+
+@every_map
 def test_matrix_and_edges_give_one_velocity(name: str):
     field = F.SecondOrder(maps()[name], sees_velocity=True)
     z = torch.randn(2, 3, 7, 4)

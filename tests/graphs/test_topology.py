@@ -46,6 +46,12 @@ def test_batched_equals_one_by_one(nodes: int):
         torch.testing.assert_close(batch.propagate(h), torch.stack(one_by_one).reshape(h.shape))
 
 
+def test_a_batch_of_one_has_weights_by_a_kernel():
+    positions = torch.rand(1, 5, 2)
+    weights = radius_graph(positions, 0.8, torch.exp).edge_weight
+    assert torch.equal(weights, radius_graph(positions[0], 0.8, torch.exp).edge_weight)
+
+
 def test_chunks_of_rows_join_to_the_same_graph(monkeypatch: pytest.MonkeyPatch):
     positions = torch.rand(2, 11, 2)
     whole = radius_graph(positions, 0.5), nearest_graph(positions, 3)
