@@ -28,6 +28,23 @@ def from_pyg(data: Any) -> Parts:
     return edge_index, int(data.num_nodes), weight
 
 
+def sizes_in_pyg(data: Any, edge_index: Tensor) -> tuple[int, ...] | None:
+    """The number of nodes of each graph in a PyG `Batch`; None of a `Data`, which is one graph."""
+    starts = getattr(data, "ptr", None)
+    if starts is None:
+        return None
+    of_edge = torch.bucketize(edge_index, starts.to(edge_index.device), right=True)
+    crossing = (of_edge[0] != of_edge[1]).nonzero()[:, 0]
+    if len(crossing):
+        source, target = edge_index[:, crossing[0]].tolist()
+        raise ValueError(
+            f"The edges of a PyG `Batch` must lie within its graphs, but that from node {source} "
+            f"to node {target} joins two of them. Add edges before graphs are batched, or delete "
+            f"`data.ptr` to have them as one graph."
+        )
+    return tuple(starts.diff().tolist())
+
+
 def from_networkx(graph: Any, weight: str) -> Parts:
     """Edges, nodes and weights of a networkx graph; nodes numbered in its own order."""
     position = {node: i for i, node in enumerate(graph.nodes)}

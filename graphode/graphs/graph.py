@@ -74,8 +74,15 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """A PyG `Data`: its `edge_index` and its `edge_weight`, or else a 1-D `edge_attr`."""
-        return cls(*convert.from_pyg(data))
+        """A PyG `Data`: its `edge_index` and its `edge_weight`, or else a 1-D `edge_attr`.
+
+        A `Batch`, as a `DataLoader` yields it, is a batch of graphs here too.
+        """
+        graph = cls(*convert.from_pyg(data))
+        sizes = convert.sizes_in_pyg(data, graph.edge_index)
+        if sizes is None:
+            return graph
+        return Graph._trusted(graph._pattern.divided(sizes), graph.edge_weight)
 
     @classmethod
     def from_networkx(cls, graph: Any, weight: str = "weight") -> Graph:

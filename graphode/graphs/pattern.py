@@ -42,9 +42,7 @@ class Pattern:
         self.lasts = lasts
         self.num_nodes = num_nodes
         self.sizes = sizes
-        self.batch_shape = batch_shape
-        if batch_shape is None and sizes is not None and len(set(sizes)) <= 1:
-            self.batch_shape = (len(sizes),)
+        self.batch_shape = _batch_shape(sizes) if batch_shape is None else batch_shape
         self.order, self.places = _compress(edge_index, num_nodes)
         self.is_symmetric = self.places.col_t is self.places.col
         self.node_graph = _node_graph((num_nodes,) if sizes is None else sizes, edge_index.device)
@@ -62,6 +60,14 @@ class Pattern:
         if self.order is not None:
             order = self.order.index_select(0, order)
         return self._with(self.edge_index.flip(0), order, self.places.transposed)
+
+    def divided(self, sizes: tuple[int, ...]) -> Pattern:
+        """The same entries as blocks of a batch of graphs, between which there are none."""
+        pattern = self._with(self.edge_index, self.order, self.places)
+        pattern.sizes = sizes
+        pattern.batch_shape = _batch_shape(sizes)
+        pattern.node_graph = _node_graph(sizes, self.edge_index.device)
+        return pattern
 
     def _with(self, edge_index: Tensor, order: Tensor | None, places: Sparsity) -> Pattern:
         pattern = object.__new__(Pattern)
@@ -126,6 +132,11 @@ def _compress(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Sparsi
         crow_t, col_t = crow, col
     order = None if order is None else order.to(index_type)
     return order, Sparsity(crow, col, crow_t, col_t, order_t.to(index_type), inverse)
+
+
+def _batch_shape(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The dimension that graphs can be stacked along: none unless they have one size."""
+    return None if sizes is None or len(set(sizes)) > 1 else (len(sizes),)
 
 
 def _node_graph(sizes: tuple[int, ...], device: torch.device) -> Tensor:

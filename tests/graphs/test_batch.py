@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis.strategies import lists
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
 from graphode.graphs import Graph
 from graphode.graphs.normalization import KINDS
@@ -62,6 +63,29 @@ def test_gradients_reach_the_weights_of_each_graph():
     for k, graph in enumerate(graphs):
         alone = torch.autograd.grad(graph.propagate(h[k]).square().sum(), weights[k])
         torch.testing.assert_close(together[k], alone[0])
+
+
+@given(lists(matrices(), min_size=1, max_size=4))
+def test_a_batch_of_pyg_is_a_batch_here(blocks: list[Tensor]):
+    graphs = [Graph.from_dense(matrix) for matrix in blocks]
+    parts = [
+        Data(edge_index=graph.edge_index, edge_weight=graph.edge_weight, num_nodes=graph.num_nodes)
+        for graph in graphs
+    ]
+    found, expected = Graph.from_pyg(Batch.from_data_list(parts)), Graph.batch(graphs)
+    assert found.sizes == expected.sizes
+    assert found._pattern.batch_shape == expected._pattern.batch_shape
+    assert torch.equal(found.node_graph, expected.node_graph)
+    assert torch.equal(found.edge_index, expected.edge_index)
+    assert torch.equal(found.edge_weight, expected.edge_weight)
+
+
+def test_edges_between_the_graphs_of_a_pyg_batch_are_refused():
+    parts = [Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2) for _ in range(2)]
+    batch = Batch.from_data_list(parts)
+    batch.edge_index = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match=r"from node 1 to node 2 joins two of them. Add edges"):
+        Graph.from_pyg(batch)
 
 
 def test_bad_batches_name_the_remedy():
