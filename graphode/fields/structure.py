@@ -33,6 +33,26 @@ class AttributedGraph(NamedTuple):
     graph: Graph
     edge_attributes: Float[Tensor, "edges attributes"]
 
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of the graph."""
+        return self.graph.num_nodes
+
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs are batched in it, each of which has steps of its own in a flow."""
+        return self.graph.num_graphs
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of nodes of each graph of a batch."""
+        return self.graph.sizes
+
+    @property
+    def node_graph(self) -> Int[Tensor, " nodes"]:
+        """The graph that each node of a batch belongs to."""
+        return self.graph.node_graph
+
 
 def source_of(graph: Graph) -> Graph:
     """The graph itself, or the one it was normalised from."""

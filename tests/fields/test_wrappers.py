@@ -132,6 +132,20 @@ def test_gradients_reach_edge_attributes_by_every_method():
         torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-7)
 
 
+def test_graphs_of_a_batch_with_attributes_have_their_own_steps():
+    graphs = [weighted_graph(nodes, seed=nodes) for nodes in (3, 5)]
+    attributes = [torch.randn(graph.num_edges, 2) for graph in graphs]
+    states = [torch.randn(3, 4), 30 * torch.randn(5, 4)]
+    flow = gd.Flow(F.MessagePassingField(mlp(10, 4)))
+    batch = F.AttributedGraph(gd.Graph.batch(graphs), torch.cat(attributes))
+    together = flow.solve(torch.cat(states), batch)
+    for k, (graph, own, h) in enumerate(zip(graphs, attributes, states, strict=True)):
+        alone = flow.solve(h, F.AttributedGraph(graph, own))
+        assert together.stats.accepted[k] == alone.stats.accepted
+        block = together.states[-1].split((3, 5))[k]
+        torch.testing.assert_close(block, alone.states[-1], rtol=1e-9, atol=1e-11)
+
+
 def test_relative_messages_ignore_a_shift():
     field = F.MessagePassingField(mlp(4, 4), relative=True, see_target=False)
     graph, h = weighted_graph(), torch.randn(6, 4)
