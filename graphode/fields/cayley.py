@@ -14,6 +14,7 @@ from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
 from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph, cayley
+from graphode.graphs.normalization import LAPLACIANS
 
 
 class CayleyField(nn.Module):
@@ -66,7 +67,7 @@ class CayleyField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
-        if graph.kind is None or not graph.kind.endswith("laplacian"):
+        if graph.kind not in LAPLACIANS:
             (graph,) = made_once(
                 source_of(graph),
                 "sym_laplacian",

@@ -17,6 +17,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from graphode.graphs.graph import Graph
+from graphode.graphs.normalization import LAPLACIANS
 
 
 def cayley(
@@ -37,7 +38,7 @@ def cayley(
         iterations: Jacobi iterations per power; the error falls by s l / √(s² l² + 1) in each, l
             being the largest entry on the diagonal.
     """
-    if graph.kind is None or not graph.kind.endswith("laplacian"):
+    if graph.kind not in LAPLACIANS:
         raise ValueError(
             f"Cayley filters need a Laplacian, but the graph is of kind {graph.kind!r}. Use "
             '`graph.normalize("sym_laplacian")`.'

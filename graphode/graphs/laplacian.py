@@ -56,7 +56,7 @@ def scaled_laplacian(
 
 def spectral_radius(graph: Graph) -> float:
     """The largest modulus of an eigenvalue of the graph's matrix; not differentiable."""
-    if graph.num_edges == 0:
+    if not bool(graph.edge_weight.detach().any()):  # where iterations have nothing to find
         return 0.0
     detached = graph.reweight(graph.edge_weight.detach()).to("cpu", torch.float64)
     if graph.num_nodes <= DENSE_NODES:

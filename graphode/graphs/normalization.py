@@ -10,7 +10,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from graphode.graphs.graph import Graph
 
-KINDS = ("sym", "rw", "laplacian", "sym_laplacian", "rw_laplacian")
+LAPLACIANS = ("laplacian", "sym_laplacian", "rw_laplacian")
+KINDS = ("sym", "rw", *LAPLACIANS)
 
 
 def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor, Tensor]:

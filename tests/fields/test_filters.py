@@ -136,6 +136,12 @@ def test_powers_of_a_walk_are_those_of_its_matrix():
     torch.testing.assert_close(together[1], field(2.5, z, graph))
 
 
+def test_cayley_takes_the_laplacian_beneath_a_scaled_one():
+    graph, h = weighted_graph(), torch.randn(6, 4)
+    field = F.CayleyField(4)
+    torch.testing.assert_close(field(0.0, h, scaled_laplacian(graph)), field(0.0, h, graph))
+
+
 def test_what_is_made_of_a_graph_is_made_once_and_forgotten_with_it():
     graph, h = weighted_graph().normalize("sym"), torch.randn(6, 4)
     assert graph.source is not None

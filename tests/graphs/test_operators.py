@@ -20,6 +20,7 @@ from graphode.graphs import (
     spectral_basis,
     spectral_radius,
 )
+from graphode.graphs.laplacian import DENSE_NODES
 from graphode.graphs.ppmi import walk
 from tests.graphs import dense
 from tests.graphs.strategies import matrices
@@ -158,9 +159,10 @@ def test_walks_follow_edges_with_their_weights_and_end_where_none_leaves():
     assert (walks[2, walks[0] == 1] == -1).all()
 
 
-def test_graphs_without_edges_have_operators():
-    graph = Graph(torch.empty(2, 0, dtype=torch.int64), 3)
-    h = torch.randn(3, 2)
+@pytest.mark.parametrize("nodes", [3, DENSE_NODES + 1])
+def test_graphs_without_edges_have_operators(nodes: int):
+    graph = Graph(torch.empty(2, 0, dtype=torch.int64), nodes)
+    h = torch.randn(nodes, 2)
     torch.testing.assert_close(chebyshev(scaled_laplacian(graph), h, 1)[1], -h)
     torch.testing.assert_close(cayley(graph.normalize("laplacian"), h, 1)[1].real, -h)
     assert diffuse(random_walks(graph), h, 1)[1:].abs().max() == 0
@@ -185,6 +187,8 @@ def test_bad_operators_name_the_remedy():
         scaled_laplacian(graph, largest_eigenvalue=-1.0)
     with pytest.raises(ValueError, match=r"need a Laplacian, but .* kind 'rw'. Use `graph.norm"):
         cayley(graph.normalize("rw"), h, 2)
+    with pytest.raises(ValueError, match=r"need a Laplacian, but .* kind 'scaled_laplacian'. Use"):
+        cayley(scaled_laplacian(graph), h, 2)  # on which Jacobi's iterations diverge
     with pytest.raises(ValueError, match=r"0 or more, but they are 1 and -1. Give the highest"):
         cayley(graph.normalize("laplacian"), h, 1, iterations=-1)
     with pytest.raises(ValueError, match=r"symmetric matrix, but the graph is directed.* Use"):
