@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.product import sampled_product
@@ -68,6 +68,7 @@ class AdaptiveField(nn.Module):
         """The velocity of `h` at depth `t`."""
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.depth)
         checked_state(graph.flatten(h), graph)
         s = torch.as_tensor(t, dtype=h.dtype, device=h.device)
         queries = self.query(h) + s * self.depth

@@ -16,7 +16,7 @@ from graphode.fields.activation import Activation, find_activation
 from graphode.fields.edge_attention import attend, edge_softmax, neighbours
 from graphode.fields.gat_scores import gat_scores
 from graphode.fields.gatv2_scores import gatv2_scores
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -97,6 +97,7 @@ class AttentionField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.source_attention)
         flat = checked_state(graph.flatten(h), graph)
         around = neighbours(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, self.channels)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.graphs import Graph, cayley
 from graphode.graphs.normalization import LAPLACIANS
 
@@ -67,6 +67,7 @@ class CayleyField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.weight)
         if graph.kind not in LAPLACIANS:
             (graph,) = made_once(
                 source_of(graph),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import Extension
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.graphs import Graph
 
 
@@ -67,6 +67,7 @@ class CGNNField(Extension):
         del t  # autonomous
         check_channels(self, z, 2 * self.channels, " (the state and the input)")
         check_graph(self, graph)
+        check_dtype(self, z, self.generator)
         h, e = z.chunk(2, -1)
         dh = self.alpha / 2 * (h + graph.propagate(h)) - h + e
         mixing = self.mixing()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.graphs import Graph, chebyshev, scaled_laplacian
 
 
@@ -58,6 +58,7 @@ class ChebField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.weight)
         if graph.kind != "scaled_laplacian":
             value = self.largest_eigenvalue
             (graph,) = made_once(

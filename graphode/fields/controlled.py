@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_channels, check_closes
+from graphode.fields.validation import check_channels, check_closes, check_dtype
 
 How = Literal["add", "concat", "source"]
 
@@ -68,6 +68,7 @@ class Controlled(Extension):
         """The velocity of the state, and none of the input."""
         width = self.channels + self.control_channels
         check_channels(self, z, width, f" ({self.channels} of the state, the rest of the input)")
+        check_dtype(self, z, self.weight)
         h, u = z.split([self.channels, self.control_channels], -1)
         if self.weight is None:
             dh = self.field(t, z, graph)[..., : self.channels]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.fused_convolution import convolve
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import DenseGraph, Graph
 
@@ -53,8 +53,7 @@ class GraphConvolution(nn.Module):
         weight = self.weight
         check_channels(self, h, weight.shape[0])
         check_graph(self, graph)
-        if h.dtype != weight.dtype:
-            _check_dtype(self, h, weight)
+        check_dtype(self, h, weight, "layer")
         return convolve(h, weight, self.bias, graph)
 
     def extra_repr(self) -> str:
@@ -127,8 +126,7 @@ class GraphConvMap(nn.Module):
             assert isinstance(layer, GraphConvolution)
             assert isinstance(dropout, Dropout)
             weight = layer.weight
-            if h.dtype != weight.dtype:
-                _check_dtype(self, h, weight)
+            check_dtype(self, h, weight)
             h = convolve(h, weight, layer.bias, graph, activation, dropout)
         return h.reshape(*lead, nodes, -1) if is_lone else h
 
@@ -180,15 +178,3 @@ def _check_listed(widths: Sequence[int]) -> None:
             f"`widths` must list the channels before, between and after the layers, but is "
             f"{widths}. Use for example [{widths}, {widths}] for one layer."
         )
-
-
-def _check_dtype(field: nn.Module, h: Tensor, weight: Tensor) -> None:
-    """Refuse a state of another dtype than the weights, which only autocast can multiply."""
-    if torch.is_autocast_enabled(h.device.type):
-        return
-    own, name = type(field).__name__, "field" if isinstance(field, GraphConvMap) else "layer"
-    other = f", or `{name}.to({h.dtype})`" if h.dtype.is_floating_point else ""
-    raise TypeError(
-        f"The state must have the dtype of {own}, {weight.dtype}, but it has {h.dtype}. Use "
-        f"`h.to({weight.dtype})`{other}."
-    )

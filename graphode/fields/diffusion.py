@@ -16,7 +16,7 @@ from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.extension import Extension
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph, diffuse, random_walks
 
 
@@ -65,6 +65,7 @@ class DiffusionField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.weight)
         walks = made_once(source_of(graph), "random_walks", random_walks)[: self.directions]
         return self.activation(mixed(diffuse(walks, h, self.steps), self.weight, self.bias))
 
@@ -114,6 +115,7 @@ class WalkPowerField(Extension):
         """The velocity of the state, and none of the input."""
         check_channels(self, z, 2 * self.channels, " (the state and the input)")
         check_graph(self, graph)
+        check_dtype(self, z, self.weight)
         x = z[..., self.channels :]
         (walk,) = made_once(source_of(graph), "lazy_walk", _walk)
         s = torch.as_tensor(t, dtype=z.dtype, device=z.device)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.extension import Extension
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
@@ -88,6 +88,7 @@ class GCNIIField(Extension):
         """The velocity of the state, and none of its start."""
         check_channels(self, z, 2 * self.channels, " (the state and its start)")
         check_graph(self, graph)
+        check_dtype(self, z, self.weight)
         h, start = z.chunk(2, -1)
         spread = torch.lerp(graph.propagate(self.dropout(h)), start, self.alpha)
         s = t if isinstance(t, Tensor) else h.new_full((), t)

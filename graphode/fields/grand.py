@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphode.fields.edge_attention import Neighbours, Weights, attend, edge_softmax, neighbours
 from graphode.fields.extension import Extension
-from graphode.fields.validation import check_channels, check_graph, check_positive
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.product import sampled_product
 from graphode.graphs.validation import checked_state
@@ -71,6 +71,7 @@ class GRANDField(Extension):
         width = self.channels * (2 if self.remembers else 1)
         check_channels(self, z, width, " (the state and its start)" if self.remembers else "")
         check_graph(self, graph)
+        check_dtype(self, z, self.key.weight)
         flat = checked_state(graph.flatten(z), graph)
         around = neighbours(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, width)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.structure import AttributedGraph
-from graphode.fields.validation import check_closes, check_graph
+from graphode.fields.validation import check_closes, check_dtype, check_graph
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -75,7 +75,7 @@ class MessagePassingField(nn.Module):
         if attributes is not None:
             seen.append(attributes.to(h.dtype).expand(*flat.shape[:-2], *attributes.shape))
         shown = torch.cat(seen, -1)
-        _check_message(self.message, shown, h)
+        _check_message(self, shown, h)
         messages = self.message(shown) * graph.edge_weight.to(h.dtype)[:, None]
         zeros = messages.new_zeros(*flat.shape[:-1], messages.shape[-1])
         summed = zeros.index_add(-2, target, messages)
@@ -90,10 +90,14 @@ class MessagePassingField(nn.Module):
         return dh.reshape(h.shape)
 
 
-def _check_message(message: Any, shown: Tensor, h: Tensor) -> None:
+def _check_message(field: MessagePassingField, shown: Tensor, h: Tensor) -> None:
     """Refuse what a message that begins with a linear layer cannot take."""
+    message = field.message
     first = message[0] if isinstance(message, nn.Sequential) and len(message) else message
-    if isinstance(first, nn.Linear) and first.in_features != shown.shape[-1]:
+    if not isinstance(first, nn.Linear):
+        return
+    check_dtype(field, h, first.weight)
+    if first.in_features != shown.shape[-1]:
         raise ValueError(
             f"The message of MessagePassingField sees {shown.shape[-1]} channels an edge, with a "
             f"state of shape {list(h.shape)}, but takes {first.in_features}. Build it for "

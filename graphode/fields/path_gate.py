@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_channels, check_closes
+from graphode.fields.validation import check_channels, check_closes, check_dtype
 
 
 class PathGate(Extension):
@@ -60,6 +60,7 @@ class PathGate(Extension):
         inside = z[..., : -self.channels]
         h = unpack(self.field, inside)
         check_channels(self, h, self.channels, " (made by `pack`, with as many for the integral)")
+        check_dtype(self, h, self.weight)
         dz = self.field(t, inside, graph)
         check_closes(self, dz, inside, "the field inside", "Make the state with `pack`.")
         if self.weight is not None and self.bias is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.graphs import Graph, SpectralBasis, spectral_basis
 from graphode.graphs.validation import checked_state
 
@@ -67,6 +67,7 @@ class SpectralField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
+        check_dtype(self, h, self.weight)
         source = source_of(graph)
         basis: SpectralBasis = made_once(
             source, ("spectral_basis", self.num_modes), self._decomposed

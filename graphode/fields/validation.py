@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from graphode.graphs import Graph
@@ -15,6 +16,17 @@ def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -
             f"{h.shape[-1]} (shape {list(h.shape)}). Encode the state to {channels} channels "
             f"first, for instance with a linear layer, or build the field for {h.shape[-1]}."
         )
+
+
+def check_dtype(field: nn.Module, h: Tensor, weight: Tensor | None, name: str = "field") -> None:
+    """Refuse a state of another dtype than the weights, which only autocast can multiply."""
+    if weight is None or h.dtype == weight.dtype or torch.is_autocast_enabled(h.device.type):
+        return
+    other = f", or `{name}.to({h.dtype})`" if h.dtype.is_floating_point else ""
+    raise TypeError(
+        f"The state must have the dtype of {type(field).__name__}, {weight.dtype}, but it has "
+        f"{h.dtype}. Use `h.to({weight.dtype})`{other}."
+    )
 
 
 def check_graph(field: nn.Module, graph: Any) -> None:

@@ -167,6 +167,19 @@ def test_a_state_of_another_dtype_is_refused_with_both_remedies(widths: list[int
     )
 
 
+# PyG's layers speak for themselves; the others have no weights that multiply a state.
+ANY_DTYPE = {"Conv-GCN", "CGNN-plain", "PageRank", "PageRank-diffusion"}
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ANY_DTYPE))
+def test_every_field_with_weights_names_their_dtype(name: str):
+    field = CASES[name].build()
+    h, graph = state(field, 6), CASES[name].prepare(weighted_graph())
+    text = refused(lambda: field.float()(0.0, h, graph), TypeError)
+    assert text.startswith("The state must have the dtype of ")
+    assert ", torch.float32, but it has torch.float64. Use `h.to(torch.float32)`, or" in text
+
+
 def test_autocast_may_mix_dtypes():
     field, graph = F.GraphConvField([4, 5, 4]).float(), weighted_graph().to(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
