@@ -58,6 +58,11 @@ def from_networkx(graph: Any, weight: str) -> Parts:
 
 def from_scipy(matrix: Any) -> Parts:
     """Edges, nodes and weights of a SciPy sparse matrix; explicit zeros stay edges."""
+    if not hasattr(matrix, "tocoo"):
+        raise TypeError(
+            f"`matrix` must be a sparse matrix of SciPy, but it is a {type(matrix).__name__}. Use "
+            "`Graph.from_dense(matrix)`."
+        )
     _check_square(matrix.shape)
     matrix = matrix.tocoo()
     edge_index = torch.from_numpy(np.stack([matrix.col, matrix.row]).astype(np.int64))

@@ -7,10 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.graphs.dense_graph import DenseGraph
+from graphode.graphs.validation import ArrayLike, as_floats
 
 
 def dense_radius_graph(
-    positions: Float[Tensor, "*batch nodes dims"],
+    positions: Float[Tensor, "*batch nodes dims"] | ArrayLike,
     radius: float | int,
     kernel: Callable[[Tensor], Tensor] | None = None,
 ) -> DenseGraph:
@@ -27,6 +28,7 @@ def dense_radius_graph(
     """
     if not radius >= 0:
         raise ValueError(f"`radius` must be 0 or more, but it is {radius}. Give a distance.")
+    positions = as_floats(positions)
     if kernel is None:
         positions = positions.detach()
     squares: Tensor | float = 0.0

@@ -13,12 +13,15 @@ from torch import Tensor
 
 from graphode.graphs.graph import Graph
 from graphode.graphs.pattern import Pattern
+from graphode.graphs.validation import ArrayLike, as_floats
 
 SYMMETRY_TOLERANCE = 1e-3  # of the largest distance
 
 
 def percentile_graph(
-    distances: Float[Tensor, "nodes nodes"], percentile: float | int, directed: bool = False
+    distances: Float[Tensor, "nodes nodes"] | ArrayLike,
+    percentile: float | int,
+    directed: bool = False,
 ) -> Graph:
     """Unweighted edges between nodes closer than the given percentile of all distances.
 
@@ -44,7 +47,7 @@ def percentile_graph(
 
 
 def gaussian_graph(
-    distances: Float[Tensor, "nodes nodes"],
+    distances: Float[Tensor, "nodes nodes"] | ArrayLike,
     bandwidth: float | int | None = None,
     threshold: float | int = 0.1,
     directed: bool = False,
@@ -85,8 +88,9 @@ def gaussian_graph(
     return _graph(finite & (weight.detach() >= threshold), weight)
 
 
-def _checked(distances: Tensor, directed: bool) -> tuple[Tensor, np.ndarray]:
+def _checked(distances: ArrayLike, directed: bool) -> tuple[Tensor, np.ndarray]:
     """The distances, symmetric unless directed, and the finite ones between different nodes."""
+    distances = as_floats(distances)
     if distances.dim() != 2 or distances.shape[0] != distances.shape[1]:
         raise ValueError(
             f"`distances` must be square, nodes × nodes, but its shape is {list(distances.shape)}. "

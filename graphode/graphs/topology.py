@@ -18,6 +18,7 @@ from torch import Tensor
 
 from graphode.graphs.graph import Graph
 from graphode.graphs.pattern import Pattern
+from graphode.graphs.validation import ArrayLike, as_floats
 
 # Measured in the plane: all pairs of 100 nodes take as long as a tree, those of 1000 take 8 ×.
 ALL_PAIRS_NODES = 128
@@ -26,7 +27,9 @@ Kernel = Callable[[Tensor], Tensor]
 
 
 def radius_graph(
-    positions: Float[Tensor, "*batch nodes dims"], radius: float | int, kernel: Kernel | None = None
+    positions: Float[Tensor, "*batch nodes dims"] | ArrayLike,
+    radius: float | int,
+    kernel: Kernel | None = None,
 ) -> Graph:
     """An edge, both ways, between any two nodes at most `radius` apart; no self-loops.
 
@@ -40,12 +43,15 @@ def radius_graph(
     """
     if not radius >= 0:
         raise ValueError(f"`radius` must be 0 or more, but it is {radius}. Give a distance.")
+    positions = as_floats(positions)
     source, target = _close_pairs(_samples(positions), radius)
     return _graph(positions, source, target, kernel)
 
 
 def nearest_graph(
-    positions: Float[Tensor, "*batch nodes dims"], num_neighbors: int, kernel: Kernel | None = None
+    positions: Float[Tensor, "*batch nodes dims"] | ArrayLike,
+    num_neighbors: int,
+    kernel: Kernel | None = None,
 ) -> Graph:
     """To every node, an edge from each of its nearest nodes; ties are broken arbitrarily.
 
@@ -56,6 +62,7 @@ def nearest_graph(
         num_neighbors: Edges that arrive at each node.
         kernel: Lengths [edges] to weights [edges]; ones by default.
     """
+    positions = as_floats(positions)
     nodes = positions.shape[-2]
     if not 1 <= num_neighbors < nodes:
         raise ValueError(

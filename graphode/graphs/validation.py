@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
 
 
+def as_floats(values: ArrayLike) -> Tensor:
+    """Numbers as a floating tensor: arrays and lists may be given too, and whole numbers."""
+    if not isinstance(values, Tensor):
+        values = torch.as_tensor(values)
+    return values if values.is_floating_point() else values.to(torch.get_default_dtype())
+
+
 def checked_num_nodes(num_nodes: Any) -> int:
     """`num_nodes` as a plain integer."""
     try:

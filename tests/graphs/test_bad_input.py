@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -151,6 +152,12 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "The matrix of a graph must be square, nodes × nodes, but its shape is [2, 3]. Give one "
         "row and one column for every node.",
+    ),
+    "a dense matrix for a sparse one": (
+        lambda: Graph.from_scipy(np.eye(3)),
+        TypeError,
+        "`matrix` must be a sparse matrix of SciPy, but it is a ndarray. Use "
+        "`Graph.from_dense(matrix)`.",
     ),
     "a batch of no graph": (
         lambda: Graph.batch([]),

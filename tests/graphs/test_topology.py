@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphode.graphs import (
     Graph,
+    dense_radius_graph,
     edge_lengths,
     gaussian_graph,
     nearest_graph,
@@ -44,6 +45,26 @@ def test_batched_equals_one_by_one(nodes: int):
         samples = zip(positions.flatten(0, 1), h.flatten(0, 1), strict=True)
         one_by_one = [build(x).propagate(y) for x, y in samples]
         torch.testing.assert_close(batch.propagate(h), torch.stack(one_by_one).reshape(h.shape))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: radius_graph(x, 2.0, torch.exp),
+        lambda x: dense_radius_graph(x, 2.0, torch.exp),
+        lambda x: nearest_graph(x, 2),
+        lambda x: percentile_graph(x, 60.0),
+        lambda x: gaussian_graph(x, 2.0),
+    ],
+)
+def test_arrays_lists_and_whole_numbers_serve_as_positions_and_distances(build):
+    places = torch.tensor([0.0, 1.0, 3.0, 4.0])
+    table = (places[:, None] - places).abs()  # square, so that it may be either
+    expected = build(table).to_dense()
+    for given_as in (table.numpy(), table.tolist(), table.long(), table.long().numpy()):
+        graph = build(given_as)
+        assert torch.equal(graph.to_dense(), expected)
+        assert graph.dtype == torch.float64
 
 
 def test_a_batch_of_one_has_weights_by_a_kernel():
