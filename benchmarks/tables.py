@@ -208,6 +208,23 @@ def transfers() -> str:
     return markdown(("RMSE, pair force / harmonic motion", *columns), rows)
 
 
+def particles() -> str:
+    """Training steps and forecasts of ten seeds, beside the rival's, seed by seed."""
+    found = result("particles-cpu")
+    models = {"gde": "GDE", "neural_ode": "Neural ODE"}
+    parts = {"training": "a training step", "rollout": "a forecast of 50 steps"}
+    rows: list[Row] = []
+    for part, what in parts.items():
+        for model, name in models.items():
+            each = found[part][model]
+            ratios = (f"{ratio:.1f} ×" for ratio in each["ratio_per_seed"].values())
+            rows.append(
+                (f"{name}, {what}", f"{each['rival_milliseconds_one_seed']:.1f} ms", *ratios)
+            )
+    header = ("rival's time over ours, per seed", "rival", "eager", "recorded", "compiled")
+    return f"{markdown(header, rows)}\n\n*{hardware(found)}.*"
+
+
 def claims() -> str:
     """What must be seen in the multi-agent experiment, and whether it is."""
     return "\n".join(
@@ -298,6 +315,7 @@ TABLES = {
         "rmse": lambda: table_3("RMSE"),
         "median": lambda: table_3("median APE, %"),
         "transfer": transfers,
+        "particles": particles,
         "claims": claims,
     },
     "README.md": {"summary": summary},
