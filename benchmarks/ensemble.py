@@ -259,7 +259,8 @@ def figure(path: Path) -> None:
     """Draw the growth that the committed GPU result holds."""
     import matplotlib.pyplot as plt
 
-    growth = json.loads((RESULTS / "ensemble-cuda.json").read_text())["growth"]
+    found = json.loads((RESULTS / "ensemble-cuda.json").read_text())
+    growth = found["growth"]
     drawing, panels = plt.subplots(1, 2, figsize=(7.5, 2.9), layout="constrained")
     for axes, name in zip(panels, ("members", "nodes"), strict=True):
         counts = [int(count) for count in growth[name]]
@@ -273,7 +274,8 @@ def figure(path: Path) -> None:
         )
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("ms per epoch, GCDE-rk4")
+    drawing.suptitle(f"GCDE-rk4 on one {found['machine']['gpu']}", fontsize=10)
+    panels[0].set_ylabel("ms per epoch")
     panels[0].legend(frameon=False)
     drawing.savefig(path, dpi=160)
 

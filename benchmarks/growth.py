@@ -161,7 +161,7 @@ def figure(path: Path) -> None:
     picture, panels = plt.subplots(
         1, len(found), figsize=(4.6 * len(found), 3.6), layout="constrained", squeeze=False
     )
-    for axes, (device, result) in zip(panels[0], found.items(), strict=True):
+    for axes, result in zip(panels[0], found.values(), strict=True):
         rows = result["sizes"]["rows"]
         edges = [row["edges"] for row in rows]
         for what, label, color in (
@@ -176,7 +176,8 @@ def figure(path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("edges")
         machine = result["machine"]
-        axes.set_title(machine.get("gpu") or f"{machine['cores']} cores, {device}", fontsize=10)
+        name = machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']}"
+        axes.set_title(name, fontsize=10)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     panels[0][0].set_ylabel("nanoseconds an edge, 64 channels")

@@ -219,6 +219,8 @@ def figure(path: Path, found: dict[str, dict[str, Any]]) -> None:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     panels[1].set_xticks(WINDOW_LENGTHS, [str(count) for count in WINDOW_LENGTHS])
+    # Less than two powers of ten: their multiples need names as well.
+    panels[1].set_yticks([200, 500, 1000, 2000, 5000], ["200", "500", "1000", "2000", "5000"])
     panels[1].minorticks_off()
     panels[0].set_ylabel("milliseconds a training step")
     panels[0].legend(fontsize=8, frameon=False)
@@ -234,7 +236,7 @@ def committed() -> dict[str, dict[str, Any]]:
         result = json.loads(file.read_text()) if file.exists() else {}
         if "nodes" in result and "steps" in result:
             machine = result["machine"]
-            found[machine.get("gpu") or f"{machine['cores']} cores, {device}"] = result
+            found[machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']}"] = result
     return found
 
 

@@ -125,12 +125,12 @@ def trajectories(studio: Studio) -> None:
 
 def accuracy(studio: Studio) -> None:
     """How fast each model learns."""
-    sets = [studio.cora, *(name for name in ("citeseer",) if name in studio.datasets)]
+    sets = [studio.cora, *(name for name in ("citeseer", "pubmed") if name in studio.datasets)]
     models: dict[str, Model] = {
         "GCN*": "gcn_star",
-        "GCDE-rk2": "gcde_rk2",
-        "GCDE-rk4": "gcde_rk4",
-        "GCDE-dpr5": "gcde_dpr5",
+        "GCDE-rk2, masks redrawn": "gcde_rk2",
+        "GCDE-rk4, masks redrawn": "gcde_rk4",
+        "GCDE-dpr5, masks fixed": "gcde_dpr5",
     }
     panels = {
         COLUMNS[name]: {label: studio.cell(model, name) for label, model in models.items()}
@@ -141,7 +141,8 @@ def accuracy(studio: Studio) -> None:
 
 def integration_time(studio: Studio) -> None:
     """Longer intervals, at the paper's higher learning rate."""
-    draw.accuracies({COLUMNS[studio.cora]: _spans(studio)}, studio.out / "integration-time.png")
+    title = f"GCDE-dpr5, {COLUMNS[studio.cora]}"
+    draw.accuracies({title: _spans(studio)}, studio.out / "integration-time.png")
 
 
 def evaluations(studio: Studio) -> None:
@@ -150,12 +151,14 @@ def evaluations(studio: Studio) -> None:
         "masks fixed per solve": studio.cell("gcde_dpr5", "cora_linqs"),
         "masks redrawn per evaluation": studio.cell("gcde_dpr5", "cora_linqs", "authors"),
     }
-    draw.evaluations(runs, studio.out / "evaluations.png")
+    title = f"GCDE-dpr5 in training, {COLUMNS['cora_linqs']}"
+    draw.evaluations(runs, title, studio.out / "evaluations.png")
 
 
 def energy(studio: Studio) -> None:
     """Whether states grow alike along depth."""
-    draw.energies(_spans(studio), studio.out / "energy.png")
+    title = f"Smoothness of the embedding, GCDE-dpr5, {COLUMNS[studio.cora]}"
+    draw.energies(_spans(studio), title, studio.out / "energy.png")
 
 
 def depth(studio: Studio) -> None:

@@ -38,12 +38,14 @@ STYLE: Any = {
 
 
 @contextmanager
-def picture(path: Path, panels: int = 1, width: float = 4.2, height: float = 3.0) -> Iterator[Any]:
-    """Axes side by side, in one quiet style, saved to `path`."""
+def picture(
+    path: Path, panels: int = 1, width: float = 4.2, height: float = 3.0, rows: int = 1
+) -> Iterator[Any]:
+    """Axes side by side, row after row, in one quiet style, saved to `path`."""
     with matplotlib.rc_context(STYLE):
-        size = (width * panels, height)
-        figure, axes = plt.subplots(1, panels, figsize=size, layout="constrained", squeeze=False)
-        yield axes[0]
+        size = (width * panels, height * rows)
+        figure, axes = plt.subplots(rows, panels, figsize=size, layout="constrained", squeeze=False)
+        yield axes.ravel()
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
         plt.close(figure)
@@ -68,12 +70,21 @@ def curve(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def trajectories(runs: Mapping[str, Path], path: Path) -> None:
-    """Each node's path from the encoder's state (pale) to the readout's (dot), by class."""
+    """Each node's path from the encoder's state (pale) to the readout's (dot), by class.
+
+    The few nodes that go farthest are outside the view.
+    """
     with picture(path, len(runs), 3.4, 3.2) as panels:
         for axes, (title, folder) in zip(panels, runs.items(), strict=True):
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 paths, labels = arrays["projected"], arrays["labels"]
             colors = np.array([COLORS[label % len(COLORS)] for label in labels])
+            for label in np.unique(labels):
+                axes.plot([], [], "o", ms=3, color=COLORS[label % len(COLORS)], label=str(label))
+            axes.legend(
+                title="class", loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=7,
+                handletextpad=0, columnspacing=0.8,
+            )  # fmt: skip
             # In an order of chance: the last class would hide the others.
             order = np.random.default_rng(0).permutation(len(labels))
             paths, colors = paths[:, order], colors[order]
@@ -107,7 +118,7 @@ def accuracies(panels: Mapping[str, Mapping[str, Path]], path: Path) -> None:
         row[-1].legend(loc="best")
 
 
-def evaluations(runs: Mapping[str, Path], path: Path) -> None:
+def evaluations(runs: Mapping[str, Path], title: str, path: Path) -> None:
     """Evaluations of the field in a training solve, along training."""
     with picture(path) as (axes,):
         for label, folder in runs.items():
@@ -118,11 +129,11 @@ def evaluations(runs: Mapping[str, Path], path: Path) -> None:
         axes.set_yticks([10, 20, 50, 100, 200, 500])
         axes.set_xlabel("epoch")
         axes.set_ylabel("evaluations per solve")
-        axes.set_title("GCDE-dpr5 in training")
+        axes.set_title(title)
         axes.legend(loc="best")
 
 
-def energies(runs: Mapping[str, Path], path: Path) -> None:
+def energies(runs: Mapping[str, Path], title: str, path: Path) -> None:
     """The share of a state that differs between neighbours, along the flow."""
     with picture(path) as (axes,):
         for label, folder in runs.items():
@@ -136,7 +147,7 @@ def energies(runs: Mapping[str, Path], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("depth, t / S")
         axes.set_ylabel("Dirichlet energy / ‖h‖²")
-        axes.set_title("Smoothness of the embedding")
+        axes.set_title(title)
         axes.legend(loc="best")
 
 

@@ -18,9 +18,11 @@ from graphode.experiments.node_figures import picture
 from graphode.experiments.run_folder import ARRAYS, RESULT, read_json
 
 Folders = Mapping[str, Path]  # by the name of the line
+# Mean and deviation over systems by K, by the name of the line and of the metric.
+Errors = dict[tuple[str, str], dict[int, tuple[float, float]]]
 COLORS = {
-    "Persistence": "#c3c9d3",
-    "Harmonic motion": "#8a94a6",
+    "Persistence": "#a8703a",
+    "Harmonic motion": "#6b7485",
     "Static": "#e4572e",
     "Neural ODE": "#b565d8",
     "GDE": "#17a398",
@@ -57,50 +59,58 @@ def trajectories(folders: Folders, path: Path) -> None:
 
 
 def adjacency(folders: Folders, path: Path) -> None:
-    """Who is near whom, in the plane and as a matrix."""
+    """Who is near whom, in the plane and as a matrix; a row has the colour of its particle."""
     whole, times, result = _example(folders)
     reach, n = result["config"]["r"] / 2, whole.shape[1]
     chosen = np.linspace(0, len(whole) - 1, SNAPSHOTS).astype(int)
     extent = 1.1 * np.abs(whole[..., :2]).max()
-    with picture(path, SNAPSHOTS, 1.7, 3.5) as plain:
-        figure = plain[0].figure
-        for one in plain:
-            one.remove()
-        axes = figure.subplots(2, SNAPSHOTS)
-        for column, step in zip(axes.T, chosen, strict=True):
+    colors = [matplotlib.color_sequences["tab10"][i % 10] for i in range(n)]
+    with picture(path, SNAPSHOTS, 1.75, 1.9, rows=2) as axes:
+        for plane, matrix, step in zip(axes[:SNAPSHOTS], axes[SNAPSHOTS:], chosen, strict=True):
             x = whole[step, :, :2]
             near = np.linalg.norm(x[:, None] - x, axis=-1) <= reach
             near &= ~np.eye(n, dtype=bool)
             for i, j in np.argwhere(np.triu(near)):
-                column[0].plot(*x[[i, j]].T, color="0.65", lw=1.2, zorder=1)
-            column[0].scatter(*x.T, c=np.arange(n), cmap="tab10", s=22, zorder=2)
-            column[0].set(
-                xlim=(-extent, extent),
-                ylim=(-extent, extent),
-                aspect="equal",
-                title=f"t = {times[step]:.1f}",
-            )
-            column[1].imshow(near, cmap="viridis", vmin=0, vmax=1)
-            for one in column:
+                plane.plot(*x[[i, j]].T, color="0.65", lw=1.2, zorder=1)
+            plane.scatter(*x.T, c=colors, s=22, zorder=2)
+            plane.set(xlim=(-extent, extent), ylim=(-extent, extent), aspect="equal")
+            plane.set_title(f"t = {times[step]:.1f}")
+            matrix.imshow(near, cmap="Greys", vmin=0, vmax=1.4)
+            # Dots beside rows and columns say which particle is which.
+            matrix.scatter(np.full(n, -1), np.arange(n), c=colors, s=16)
+            matrix.scatter(np.arange(n), np.full(n, n), c=colors, s=16)
+            for one in (plane, matrix):
                 one.set(xticks=[], yticks=[])
                 one.grid(visible=False)
                 one.spines[:].set_visible(True)
                 one.spines[:].set_color("0.8")
+        axes[0].set(xlabel="$x_1$", ylabel="$x_2$")
+        axes[SNAPSHOTS].set_xlabel("neighbour")
+        axes[SNAPSHOTS].set_ylabel("particle")
 
 
 def growth(folders: Folders, path: Path) -> None:
     """How errors grow with the number of steps extrapolated."""
-    horizons: list[int] = []
+    found: Errors = {}
+    for name in folders:
+        result = read_json(folders[name] / RESULT)
+        for metric, values in result["metrics"].items():
+            at = dict(zip(result["horizons"], values, strict=True))
+            found[name, metric] = {K: (value["mean"], value["std"]) for K, value in at.items()}
+    draw_growth(found, path)
+
+
+def draw_growth(errors: Errors, path: Path) -> None:
+    """Means over systems, and bands of one standard deviation."""
     panels = {"mape": "MAPE, %", "median_ape": "median APE, %", "rmse": "RMSE"}
-    with picture(path, 3, 3.7, 3.4) as axes:
+    horizons: list[int] = []
+    with picture(path, 3, 3.7, 3.6) as axes:
         for one, (metric, title) in zip(axes, panels.items(), strict=True):
             for name, color in COLORS.items():
-                if name not in folders:
+                if (name, metric) not in errors:
                     continue
-                horizons = read_json(folders[name] / RESULT)["horizons"]
-                with np.load(folders[name] / ARRAYS) as arrays:
-                    values = arrays[metric]
-                mean, std = values.mean(0), values.std(0)
+                horizons = list(errors[name, metric])
+                mean, std = np.array(list(errors[name, metric].values())).T
                 one.plot(horizons, mean, "o-", color=color, ms=3, label=name)
                 # On a logarithmic axis a band that reached 0 would reach the floor.
                 low = np.maximum(mean - std, mean / 5)
@@ -109,7 +119,11 @@ def growth(folders: Folders, path: Path) -> None:
             one.set_xticks(horizons, [str(K) for K in horizons])
             one.minorticks_off()
         axes[0].figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5
+            *axes[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=5,
+            title="mean over systems; bands: ± 1 standard deviation, cut at a fifth of the mean",
+            title_fontsize=8.5,
         )
 
 
@@ -119,24 +133,35 @@ def extrapolation(folders: Folders, path: Path) -> None:
     first, particle, channel = _strongest(folders)
     steps = slice(first, first + STEPS_SHOWN + 1)
     dt = read_json(folders[names[0]] / RESULT)["config"]["dt"]
-    with picture(path, len(names), 1.85, 2.5) as axes:
+    columns = -(-len(names) // 2) if len(names) > 4 else len(names)
+    with picture(path, columns, 2.5, 2.3, rows=-(-len(names) // columns)) as axes:
         bounds = None
-        for one, name in zip(axes, names, strict=True):
+        for one in axes[len(names) :]:
+            one.remove()
+        for place, (one, name) in enumerate(zip(axes, names, strict=False)):
             with np.load(folders[name] / ARRAYS) as arrays:
                 true = arrays["true"][steps, particle, channel]
                 found = arrays["forecast_5"][steps, particle, channel]
             time = np.arange(len(true)) * dt
-            one.plot(time, true, color="0.75", lw=3.5, solid_capstyle="round")
+            (truth,) = one.plot(time, true, color="0.75", lw=3.5, solid_capstyle="round")
             for start in range(-first % 5, len(true) - 1, 5):
                 # From the true state, through its five forecasts.
                 pieces = [true[start], *found[start + 1 : start + 6]]
                 one.plot(time[start : start + len(pieces)], pieces, color=COLORS[name], lw=1.3)
             margin = 0.15 * np.ptp(true) + 1e-6
             bounds = bounds or (true.min() - margin, true.max() + margin)
-            one.set(title=name, ylim=bounds, xlabel="time")
-            if one is not axes[0]:
+            if not place:
+                (forecast,) = one.plot([], [], color=COLORS[name], lw=1.3)
+                one.legend([truth, forecast], ["truth", "5 steps forecast"])
+            one.set(title=name, ylim=bounds)
+            if place % columns:
                 one.set_yticklabels([])
-        axes[0].set_ylabel("velocity of one particle")
+            else:
+                one.set_ylabel("velocity of one particle")
+            if place + columns < len(names):
+                one.set_xticklabels([])
+            else:
+                one.set_xlabel("time")
 
 
 def force(folders: Folders, path: Path) -> None:
@@ -149,16 +174,17 @@ def force(folders: Folders, path: Path) -> None:
         for place, (rate, color) in enumerate(zip(rates, colors, strict=True)):
             axes[0].plot(distances, true[place], color=color, lw=5, alpha=0.25)
             axes[0].plot(distances, learned[:, place].T, color=color, lw=0.7)
-            axes[0].plot([], [], color=color, label=f"$\\dot d$ = {rate:g}")
+            axes[0].plot([], [], color=color, label=f"$\\dot d$ = ${rate:g}$")
             error = np.abs(learned[:, place] - true[place])
             axes[1].plot(distances, error.mean(0), color=color)
             axes[1].plot(distances, error.max(0), color=color, lw=0.8, ls="--")
         axes[0].plot([], [], color="0.6", lw=5, alpha=0.5, label="true")
         axes[0].set(xlabel="distance", title="force between two particles, one line per member")
         axes[0].legend()
-        axes[1].set(
-            xlabel="distance", yscale="log", title="|learned − true|, mean and worst member"
-        )
+        axes[1].plot([], [], color="0.4", label="mean of the members")
+        axes[1].plot([], [], color="0.4", lw=0.8, ls="--", label="the worst at each distance")
+        axes[1].set(xlabel="distance", yscale="log", title="|learned − true|")
+        axes[1].legend()
 
 
 def _example(folders: Folders) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:

@@ -119,7 +119,11 @@ def forecasts(folders: Folders, path: Path, units: Units) -> bool:
         for place, (axes, sensor) in enumerate(zip(panels, sensors, strict=True)):
             start = first["truth_times"][0]
             hours = (first["truth_times"] - start) * units.minutes / 60
-            axes.plot(hours, first["truths"][:, place], color="0.75", lw=1.0, label="measured")
+            truths = first["truths"][:, place]
+            axes.plot(hours, truths, color="0.55", lw=1.0, label="measured")
+            asked = np.isin(first["truth_times"].round(3), first["forecast_times"].round(3))
+            style = {"marker": "|", "linestyle": "none", "color": "0.1", "markersize": 7}
+            axes.plot(hours[asked], truths[asked], label="measured, where forecast", **style)
             for line, arrays in reversed(loaded.items()):
                 when = (arrays["forecast_times"] - start) * units.minutes / 60
                 style = {"marker": "o", "linestyle": "none", "color": COMPARED[line]}

@@ -181,7 +181,7 @@ def test_curves_go_through_the_epochs_that_were_evaluated(tmp_path):
     assert node_figures.curve(tmp_path / "run", "evaluations")[0].tolist() == list(range(12))
     runs = {"a run": tmp_path / "run"}
     node_figures.accuracies({"karate club": runs}, tmp_path / "accuracy.png")
-    node_figures.evaluations(runs, tmp_path / "evaluations.png")
+    node_figures.evaluations(runs, "karate club", tmp_path / "evaluations.png")
     for name in ("accuracy", "evaluations"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
