@@ -12,12 +12,17 @@ from typing import Any
 from torch import nn
 
 
-def copied(module: nn.Module) -> nn.Module:
+def copied(module: nn.Module, known: dict[int, Any] | None = None) -> nn.Module:
     """A copy that shares no part with `module`, not even through a function that it holds.
 
     Functions that close over the module or a part of it are made anew, closing over the copy's.
+
+    Args:
+        module: Any module.
+        known: Copies made before, as `copy.deepcopy` keeps them: what is among them is not copied
+            again. Those made now are added.
     """
-    known: dict[int, Any] = {}
+    known = {} if known is None else known
     twin = copy.deepcopy(module, known)
     parts = {id(part): known[id(part)] for part in module.modules() if id(part) in known}
     for part in twin.modules():

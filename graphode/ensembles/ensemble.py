@@ -1,8 +1,9 @@
 """`Ensemble`: a hundred seeds as one program."""
 
 import copy
+import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 from graphode.ensembles.copies import copied
 from graphode.ensembles.likeness import differing_settings, settings_within
 from graphode.ensembles.members import Members, is_one_thing
+from graphode.ensembles.ties import Ties
 from graphode.flows import Flow
 from graphode.flows.stochastic import current_prefix, stochastic, torch_draw
 
@@ -34,7 +36,11 @@ class Ensemble(nn.Module):
     told.
 
     Settings may differ between members where shapes do not: a rate, an activation, a tolerance.
-    The parts in which they differ are evaluated one by one, and you are told.
+    The parts in which they differ are evaluated one by one, and you are told. What a module shares
+    between two of its names (a weight, a part) is shared in every member.
+
+    State that members keep from call to call belongs in buffers, which each member has for itself.
+    A plain attribute that `forward` changes is one for all.
 
     Args:
         build: `build(seed)` makes one member. Torch's generator is seeded with `seed` around the
@@ -54,14 +60,14 @@ class Ensemble(nn.Module):
                 f"`seeds` must be a sequence, one per member, but is {seeds!r}. Pass for example "
                 f"`range(3)`."
             )
-        numbers = [int(seed) for seed in seeds]
+        numbers = [_whole_number(seed) for seed in seeds]
         if not numbers:
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
         modules = [_built(build, seed) for seed in numbers]
         _check_alike(modules, numbers)
         differences = [differing_settings(modules[0], module) for module in modules]
         differing = {path: name for found in differences[::-1] for path, name in found.items()}
-        self.members = _joined(modules, differing)
+        self.members = _joined(modules, differing, Ties())
         self.register_buffer("seeds", torch.tensor(numbers))
         # One per member; members that are alike share that of the first. A list keeps their
         # parameters out of the ensemble's.
@@ -100,25 +106,36 @@ class Ensemble(nn.Module):
         """One member as a plain module, with its own copy of its weights."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"There are members 0 to {len(self) - 1}, but {index} was asked for.")
-        module = copied(self._blueprints[index]).train(self.training)
-        state = {name: tensor[index] for name, tensor in self.lone_tensors().items()}
+        module = copied(self._blueprints[index])
+        ours = dict(_lone_parts(self.members))
+        taken: dict[int, Tensor] = {}  # buffers under two names stay one
         for path, part in module.named_modules():
-            for own in (part._parameters, part._buffers):
-                for name, value in own.items():
-                    full = f"{path}.{name}" if path else name
-                    if value is not None and full in state:
-                        value.data = state[full].detach().clone()
+            if path not in ours:  # has no parameters and buffers
+                part.training = self.members.training
+                continue
+            joint = ours[path]
+            part.training = joint.training
+            for name, parameter in part._parameters.items():
+                whole = joint._parameters.get(name)
+                if parameter is not None and whole is not None:
+                    parameter.data = whole[index].detach().clone()
+                    parameter.requires_grad_(whole.requires_grad)
+            for name in part._buffers:
+                whole = joint._buffers.get(name)
+                if whole is not None and id(whole) not in taken:
+                    taken[id(whole)] = whole[index].detach().clone()
+                part._buffers[name] = None if whole is None else taken[id(whole)]
         return module
 
     def lone_tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers of all members, by the names that a lone member has for them."""
-        tensors: dict[str, Tensor] = {}
-        for path, part in self.members.named_modules():
-            if isinstance(part, Members):
-                prefix = f"{path}." if path else ""
-                for name, tensor in part._named_tensors():
-                    tensors[prefix + name] = tensor
-        return tensors
+        return {
+            _joined_path(path, name): tensor
+            for path, part in _lone_parts(self.members)
+            for own in (part._parameters, part._buffers)
+            for name, tensor in own.items()
+            if tensor is not None
+        }
 
     def _expanded(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.layout == torch.strided:
@@ -128,6 +145,15 @@ class Ensemble(nn.Module):
     def extra_repr(self) -> str:
         """How many."""
         return f"{len(self)} members"
+
+
+def _whole_number(seed: Any) -> int:
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"Seeds must be whole numbers, but one is {seed!r}. Pass for example `range(3)`."
+        ) from None
 
 
 def _built(build: Callable[[int], nn.Module], seed: int) -> nn.Module:
@@ -144,48 +170,71 @@ def _built(build: Callable[[int], nn.Module], seed: int) -> nn.Module:
 
 
 def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
-    first = _shapes(modules[0])
+    first = _descriptions(modules[0])
     for module, seed in zip(modules, seeds, strict=True):
-        shapes = _shapes(module)
+        other = _descriptions(module)
         differing = sorted(
-            name for name in first.keys() | shapes if first.get(name) != shapes.get(name)
+            name for name in first.keys() | other if first.get(name) != other.get(name)
         )
         if differing:
             name = differing[0]
             raise ValueError(
-                f"Members must be alike, but {name!r} is {first.get(name)} for seed {seeds[0]} "
-                f"and {shapes.get(name)} for seed {seed}. Put members of another shape into an "
-                f"ensemble of their own."
+                f"Members must be alike, but {name!r} is {first.get(name, 'missing')} for seed "
+                f"{seeds[0]} and {other.get(name, 'missing')} for seed {seed}. Put members of "
+                f"another kind into an ensemble of their own."
             )
 
 
-def _shapes(module: nn.Module) -> dict[str, tuple[Any, ...]]:
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {name: (list(tensor.shape), tensor.dtype) for name, tensor in tensors}
+def _descriptions(module: nn.Module) -> dict[str, str]:
+    """What must be alike in members, in words: their tensors, and which parts are in eval mode."""
+    descriptions: dict[str, str] = {}
+    known: dict[int, str] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        for own in (part._parameters, part._buffers):
+            for name, tensor in own.items():
+                full = _joined_path(path, name)
+                if tensor is not None:
+                    gradient = "with" if tensor.requires_grad else "without"
+                    first = known.setdefault(id(tensor), full)
+                    tie = "" if first == full else f", the same as {first!r}"
+                    descriptions[full] = (
+                        f"{list(tensor.shape)} of {tensor.dtype} {gradient} gradient{tie}"
+                    )
+                elif own is part._buffers:
+                    descriptions[full] = "empty"
+        if not path or part.training != module.training:  # members need not have all parts
+            descriptions[_joined_path(path, "training")] = str(part.training)
+    return descriptions
 
 
-def _joined(modules: Sequence[nn.Module], differing: dict[str, str], path: str = "") -> nn.Module:
+def _joined(
+    modules: Sequence[nn.Module], differing: dict[str, str], ties: Ties, path: str = ""
+) -> nn.Module:
     """The members' modules as one: mapped as far down as there is a flow, as they are above it.
 
     Args:
         modules: One per member.
         differing: Settings that differ between members, by path; see `likeness`.
+        ties: With other parts of the same members.
         path: Where these modules are in a member.
     """
+    found = ties.find(modules)
+    if found is not None:
+        return found
     first = modules[0]
     has_flow = any(isinstance(part, Flow) for part in first.modules())
     composes = isinstance(first, Flow) or getattr(first, "members_first", False)
     own = [*first.parameters(recurse=False), *first.buffers(recurse=False)]
-    tied = len(list(first.parameters())) != len(list(_with_copies(first)))
-    paths = {name: f"{path}.{name}" if path else name for name in first._modules}
-    if composes and not own and not tied and not _differs(first, differing, path, paths):
+    paths = {name: _joined_path(path, name) for name in first._modules}
+    if composes and not own and not _differs(first, differing, path, paths):
         joint = copy.copy(first)
         joint._modules = {
             name: None
             if part is None
-            else _joined([m._modules[name] for m in modules], differing, paths[name])  # pyright: ignore[reportArgumentType]
+            else _joined([m._modules[name] for m in modules], differing, ties, paths[name])  # pyright: ignore[reportArgumentType]
             for name, part in first._modules.items()
         }
+        ties.keep(modules, joint)
         return joint
     settings = settings_within(differing, path)
     if settings:
@@ -202,7 +251,9 @@ def _joined(modules: Sequence[nn.Module], differing: dict[str, str], path: str =
             f"dimensions, say `members_first = True` in the class.",
             stacklevel=3,
         )
-    return Members(modules, maps=not has_flow, alike=not settings)
+    joint = Members(modules, maps=not has_flow, alike=not settings, ties=ties)
+    ties.keep(modules, joint)
+    return joint
 
 
 def _differs(first: nn.Module, differing: dict[str, str], path: str, paths: dict[str, str]) -> bool:
@@ -214,5 +265,17 @@ def _differs(first: nn.Module, differing: dict[str, str], path: str, paths: dict
     return path in differing or any(settings_within(differing, flow) for flow in flows)
 
 
-def _with_copies(module: nn.Module) -> list[Tensor]:
-    return [p for part in module.children() for p in part.parameters()]
+def _lone_parts(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The joined members' parts, by the paths that a lone member has for them."""
+    if isinstance(module, Members):
+        for name, part in module.module.named_modules(remove_duplicate=False):
+            yield _joined_path(path, name), part
+        return
+    yield path, module
+    for name, part in module._modules.items():
+        if part is not None:
+            yield from _lone_parts(part, _joined_path(path, name))
+
+
+def _joined_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from graphode.ensembles.answers import flattened, joined, joined_answers
 from graphode.ensembles.copies import copied
+from graphode.ensembles.state import changed_attribute, plain_state
+from graphode.ensembles.ties import Ties
 from graphode.fields import unpack
 from graphode.flows.stochastic import member_numbers, of_member
 
@@ -35,13 +38,23 @@ class Members(nn.Module):
         maps: Whether `torch.func.vmap` is to be tried; else members are evaluated one by one.
         alike: Whether nothing but the values of these parameters and buffers differs between
             them; else members are evaluated one by one, each by its own module.
+        ties: With other parts of the same members.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], maps: bool = True, alike: bool = True) -> None:
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        maps: bool = True,
+        alike: bool = True,
+        ties: Ties | None = None,
+    ) -> None:
         super().__init__()
-        self.module = copied(modules[0])
+        ties = ties or Ties()
+        self.module = copied(modules[0], ties.copies)
         self.count = len(modules)
         self.maps = maps
+        # How it has been evaluated so far: by which method, training or not, mapped or not.
+        self.ways: set[tuple[str | None, bool, bool]] = set()
         # Kept out of the registry: their parameters are stacked in `module`.
         self.others = None if alike else tuple(map(copied, modules))
         for path, part in self.module.named_modules():
@@ -49,9 +62,9 @@ class Members(nn.Module):
                 continue  # not every member need have such a part
             twins = [module.get_submodule(path) for module in modules]
             for name in part._parameters:
-                part._parameters[name] = _stacked_parameter([m._parameters[name] for m in twins])
+                part._parameters[name] = _stacked([m._parameters[name] for m in twins], ties)
             for name in part._buffers:
-                part._buffers[name] = _stacked([m._buffers[name] for m in twins])
+                part._buffers[name] = _stacked([m._buffers[name] for m in twins], ties)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's answer for every member, members first."""
@@ -71,61 +84,121 @@ class Members(nn.Module):
         inputs = [*weights, *member_numbers(), *leaves]
         entries = [self._entry(value) for value in inputs]
 
-        def one(*values: Any, member: int | None = None) -> Any:
+        def one(*values: Any, member: int | None = None) -> tuple[Any, dict[int, Any]]:
             count = len(weights)
             own, (seed, step), rest = values[:count], values[count : count + 2], values[count + 2 :]
             args, kwargs = pytree.tree_unflatten(rest, structure)
             call = self.module if method is None else getattr(self.module, method)
-            with of_member(seed, step, member), _holding(self.module, own):
-                return call(*args, **kwargs)
+            with of_member(seed, step, member), _holding(self.module, own) as assigned:
+                answer = call(*args, **kwargs)
+            return answer, assigned
 
-        if self.others is not None or not self.maps or _is_better_alone(entries, self.count):
-            return self._one_by_one(one, entries)
+        loops = self.others is not None or not self.maps or _is_better_alone(entries, self.count)
+        way = (method, self.module.training, loops)
+        is_first = way not in self.ways
+        before = plain_state(self.module) if is_first else {}
+        answer = (
+            self._one_by_one(one, entries) if loops else self._tried(one, entries, careful=is_first)
+        )
+        if is_first:
+            self.ways.add(way)
+            self._warn_of_state(before)
+        return answer
+
+    def _tried(
+        self, one: Callable[..., Any], entries: list[tuple[Any, int | None]], careful: bool
+    ) -> Any:
+        """Mapped if that can be done, else one by one from now on.
+
+        Args:
+            one: The answer of a member, and its buffers that were assigned anew.
+            entries: What it takes, with the dimension of the members.
+            careful: Whether to keep buffers as they are, for the case that mapping fails when some
+                have moved. It hardly ever does once it has succeeded.
+        """
+        buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers() if careful]
         try:
             return self._mapped(one, entries)
         except torch.OutOfMemoryError:
             raise  # says nothing of the module; fewer members are the remedy
         except Exception as reason:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
             result = self._one_by_one(one, entries)
             self._warn(reason)
             return result
 
     def _mapped(self, one: Callable[..., Any], entries: list[tuple[Any, int | None]]) -> Any:
         values, dims = zip(*entries, strict=True)
-        if all(dim is None for dim in dims):
-            return pytree.tree_map(self._expanded, one(*values), is_leaf=is_one_thing)
-        # vmap takes tensors only: the rest is closed over.
+        given = [value for value, dim in entries if dim is None]
+        # vmap takes tensors and gives tensors: the rest is closed over.
         places = [place for place, dim in enumerate(dims) if dim is not None]
+        leaves: list[Any] = []
+        structure: Any = None
 
-        def of_tensors(*mapped: Tensor) -> Any:
+        def of_tensors(*mapped: Tensor) -> tuple[Tensor, ...]:
+            nonlocal leaves, structure
             whole = list(values)
             for place, value in zip(places, mapped, strict=True):
                 whole[place] = value
-            return one(*whole)
+            leaves, structure = flattened(one(*whole), given)
+            return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
-        return vmap(of_tensors)(*[values[place] for place in places])
+        if places:
+            tensors = iter(vmap(of_tensors)(*[values[place] for place in places]))
+        else:
+            tensors = (tensor.expand(self.count, *tensor.shape) for tensor in of_tensors())
+        whole = [
+            next(tensors) if isinstance(leaf, Tensor) else joined([leaf], given) for leaf in leaves
+        ]
+        answer, assigned = pytree.tree_unflatten(whole, structure)
+        self._hold(assigned)
+        return answer
 
     def _one_by_one(self, one: Callable[..., Any], entries: list[tuple[Any, int | None]]) -> Any:
         whole = self.module
         # Taken apart once: the gradient of each index by itself would be as large as the whole.
         parts = [[v] * self.count if dim is None else _apart(v) for v, dim in entries]
-        answers = []
+        modes = {} if self.others is None else {p: m.training for p, m in whole.named_modules()}
+        answers, assigned = [], []
         try:
             for index in range(self.count):
                 if self.others is not None:
-                    self.module = self.others[index].train(whole.training)
-                answers.append(one(*(part[index] for part in parts), member=index))
+                    self.module = self.others[index]
+                    for path, part in self.module.named_modules():
+                        part.training = modes.get(path, whole.training)
+                answer, state = one(*(part[index] for part in parts), member=index)
+                answers.append(answer)
+                assigned.append(state)
         finally:
             self.module = whole
-        return pytree.tree_map(_stacked_views, *answers)
+        self._hold(
+            {
+                place: joined([s.get(place, parts[place][i]) for i, s in enumerate(assigned)])
+                for place in {place for state in assigned for place in state}
+            }
+        )
+        return joined_answers(answers, [value for value, dim in entries if dim is None])
 
-    def _named_tensors(self) -> list[tuple[str, Tensor]]:
-        return [*self.module.named_parameters(), *self.module.named_buffers()]
+    def _hold(self, assigned: dict[int, Any]) -> None:
+        """Keep buffers that members have assigned anew, by their places."""
+        if assigned:
+            places = _places(self.module)
+            for place, tensor in assigned.items():
+                own, name = places[place]
+                own[name] = tensor
 
     def _entry(self, value: Any) -> tuple[Any, int | None]:
         """A value and the dimension of its members; without one where all share it."""
         if not isinstance(value, Tensor) or value.ndim == 0:
             return value, None
+        if value.layout != torch.strided:
+            raise TypeError(
+                f"An ensemble takes dense tensors, but one of shape {list(value.shape)} came as "
+                f"{value.layout}. Pass features that all members share as "
+                f"`graphode.SparseFeatures(x)`, and a matrix over nodes as a `graphode.Graph`."
+            )
         if value.shape[0] != self.count:
             raise ValueError(
                 f"An ensemble of {self.count} members takes tensors with the members first, but "
@@ -135,8 +208,18 @@ class Members(nn.Module):
         shared = self.count > 1 and value.stride(0) == 0
         return (value[0], None) if shared else (value, 0)
 
-    def _expanded(self, value: Any) -> Any:
-        return value.expand(self.count, *value.shape) if isinstance(value, Tensor) else value
+    def _warn_of_state(self, before: dict[tuple[str, str], Any]) -> None:
+        """Say what members share that each would have for itself alone."""
+        found = None if self.others or self.count == 1 else changed_attribute(self.module, before)
+        if found is not None:
+            path, name = found
+            part = type(self.module.get_submodule(path)).__name__
+            warnings.warn(
+                f"{part} changes its attribute {name!r} as it is evaluated. Members share it, so "
+                f"that one which reads it again is not as it would be alone. Keep it in a buffer: "
+                f"`self.register_buffer({name!r}, …)`.",
+                stacklevel=4,
+            )
 
     def _warn(self, reason: Exception) -> None:
         self.maps = False
@@ -159,29 +242,34 @@ class Members(nn.Module):
 
 
 def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
-    """Where a module and its parts hold their parameters and buffers."""
+    """Where a module and its parts hold their parameters and buffers, those to come among them."""
     return [
         (own, name)
         for part in module.modules()
         for own in (part._parameters, part._buffers)
         for name, tensor in own.items()
-        if tensor is not None
+        if tensor is not None or own is part._buffers
     ]
 
 
 @contextmanager
-def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[None]:
+def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, Any]]:
     """The module with these parameters and buffers; after that with its own.
 
     As `torch.func.functional_call` does it, without its search for names, which for a field on a
-    graph of a few thousand nodes costs as much as an evaluation.
+    graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew
+    are by then in the dictionary that it gives, by their places.
     """
     places = _places(module)
     before = [own[name] for own, name in places]
+    assigned: dict[int, Any] = {}
     try:
         for (own, name), tensor in zip(places, tensors, strict=True):
             own[name] = tensor
-        yield
+        yield assigned
+        for place, ((own, name), tensor) in enumerate(zip(places, tensors, strict=True)):
+            if own[name] is not tensor and not isinstance(before[place], nn.Parameter):
+                assigned[place] = own[name]
     finally:
         for (own, name), tensor in zip(places, before, strict=True):
             own[name] = tensor
@@ -205,23 +293,20 @@ def _apart(tensor: Tensor) -> Sequence[Tensor]:
     return (tensor.squeeze(0),) if len(tensor) == 1 else tensor.unbind(0)
 
 
-def _stacked_views(*parts: Tensor) -> Tensor:
-    """Stacked; one alone is not copied."""
-    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
-
-
 def is_one_thing(value: Any) -> bool:
     """Only lists, tuples and dictionaries are looked into: a graph is one thing, and shared."""
     return type(value) not in (tuple, list, dict)
 
 
-def _stacked(values: Sequence[Tensor | None]) -> Tensor | None:
-    tensors = [value.detach() for value in values if value is not None]
-    return torch.stack(tensors) if tensors else None
-
-
-def _stacked_parameter(values: Sequence[Tensor | None]) -> nn.Parameter | None:
-    stacked = _stacked(values)
-    if stacked is None or values[0] is None:
+def _stacked(values: Sequence[Tensor | None], ties: Ties) -> Any:
+    """A parameter or buffer of all members; the one of before where they have it twice."""
+    tensors = [value for value in values if value is not None]
+    if not tensors:
         return None
-    return nn.Parameter(stacked, requires_grad=values[0].requires_grad)
+    found = ties.find(tensors)
+    if found is None:
+        found = torch.stack([tensor.detach() for tensor in tensors])
+        if isinstance(tensors[0], nn.Parameter):
+            found = nn.Parameter(found, requires_grad=tensors[0].requires_grad)
+        ties.keep(tensors, found)
+    return found

@@ -8,7 +8,7 @@ from torch import nn
 
 import graphode as gd
 from graphode.data import karate_club
-from graphode.ensembles import fitting, members_that_fit, share_memory
+from graphode.ensembles import fitting, members, members_that_fit, share_memory
 from tests.fields.registry import CASES, CHANNELS, weighted_graph
 from tests.hybrid.loops import random_graph
 
@@ -208,6 +208,58 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
 def test_seeds_that_are_a_number_are_refused(without_type_checks):
     with pytest.raises(TypeError, match=r"`seeds` must be a sequence.*is 3.*`range\(3\)`"):
         gd.Ensemble(STATIC["GCN"], 3)
+
+
+def test_seeds_that_are_no_whole_numbers_are_refused(without_type_checks):
+    with pytest.raises(TypeError, match=r"whole numbers, but one is 1\.5.*`range\(3\)`"):
+        gd.Ensemble(STATIC["GCN"], [1.5, 2.5])
+    assert gd.Ensemble(STATIC["GCN"], torch.tensor([1, 2])).seeds.tolist() == [1, 2]
+
+
+def test_a_sparse_tensor_is_refused_with_what_to_pass_instead():
+    x, graph = problem()
+    with pytest.raises(TypeError, match=r"torch\.sparse_coo.*`graphode\.SparseFeatures\(x\)`"):
+        gd.Ensemble(STATIC["GCN"], SEEDS)(x.to_sparse(), graph)
+
+
+class Answering(nn.Module):
+    """A layer's output, as a function of it."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.linear, self.answer = nn.Linear(FEATURES, 2), answer
+
+    def forward(self, x, graph):
+        return self.answer(self.linear(x), graph)
+
+
+@pytest.mark.parametrize("large", [1, members.LARGE_MEMBER], ids=["one by one", "mapped"])
+def test_answers_may_hold_what_is_the_same_for_all_members(large, monkeypatch):
+    monkeypatch.setattr(members, "LARGE_MEMBER", large)
+    x, graph = problem()
+
+    def answer(y, graph):
+        return {"y": y, "rest": (None, 3, "mean", graph, y.dtype)}
+
+    found = gd.Ensemble(lambda seed: Answering(answer), SEEDS)(x, graph)
+    assert found["y"].shape == (3, 34, 2)
+    assert found["rest"] == (None, 3, "mean", graph, torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (lambda y, graph: (y, y.sum().item()), "tensors, or with a plain value that is the same"),
+        (lambda y, graph: (y, {y}), "tensors, or with a plain value that is the same"),
+        (lambda y, graph: (y,) if y.sum() > 0 else [y, y], "alike, but one .* another with a"),
+    ],
+    ids=["a number of its own", "an object", "another structure"],
+)
+def test_answers_that_are_not_tensors_are_refused(answer, text):
+    x, graph = problem()
+    ensemble = gd.Ensemble(lambda seed: Answering(answer), SEEDS)
+    with pytest.raises(TypeError, match=text):
+        ensemble(x, graph)
 
 
 def test_seeds_of_other_members_are_refused():
