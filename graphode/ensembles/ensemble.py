@@ -51,6 +51,7 @@ class Ensemble(nn.Module):
         seeds: `[members]`
     """
 
+    is_many_models = True  # of which `save` takes one at a time
     seeds: Tensor
 
     def __init__(self, build: Callable[[int], nn.Module], seeds: Iterable[int]) -> None:

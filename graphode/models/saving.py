@@ -42,7 +42,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
             f"`model` must be a module, but is a {type(model).__name__}. Tensors alone are saved "
             "by `safetensors.torch.save_file`."
         )
-    if type(model).__name__ == "Ensemble":
+    if any(getattr(part, "is_many_models", False) for part in model.modules()):
         raise CannotBeSavedError(
             "An ensemble is many models. Save the members that you need, `ensemble.member(i)`."
         )

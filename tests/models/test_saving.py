@@ -140,6 +140,23 @@ def test_what_is_shared_stays_shared(tmp_path):
     assert len(list(loaded.parameters())) == 3
 
 
+def test_a_member_with_tied_weights_is_saved_with_its_ties(tmp_path):
+    def build(seed):
+        layer = nn.Linear(2, 2)
+        return gd.GDE(encoder=layer, flow=gd.Flow(Decay(1.0)), readout=layer)
+
+    member = gd.Ensemble(build, [0, 1]).member(1)
+    loaded = again(member, tmp_path, Decay, Kind)
+    assert loaded.encoder.module is loaded.readout.module
+    assert loaded.state_dict().keys() == member.state_dict().keys()
+
+
+def test_a_class_of_ones_own_may_be_called_as_one_of_ours(tmp_path):
+    own = type("Ensemble", (nn.Linear,), {})
+    gd.save(own(2, 2), tmp_path / "model.safetensors")
+    assert type(gd.load(tmp_path / "model.safetensors", own)) is own
+
+
 def test_dtypes_buffers_and_modes_are_kept(tmp_path):
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).to(torch.float32).eval()
     model[1].weight.requires_grad_(False)
@@ -190,6 +207,10 @@ def with_hook() -> nn.Module:
         (with_hook, "has hooks.*Remove them"),
         (pyg_field, "PyG's GCNConv.*state_dict"),
         (lambda: gd.Ensemble(lambda seed: nn.Linear(1, 1), [0, 1]), r"ensemble\.member"),
+        (
+            lambda: nn.Sequential(gd.Ensemble(lambda seed: nn.Linear(1, 1), [0, 1])),
+            r"ensemble\.member",
+        ),
     ],
 )
 def test_what_no_file_can_hold_is_refused_with_what_to_do(tmp_path, build, message):
