@@ -84,7 +84,6 @@ def _with_loops(
 
 
 def power(degrees: Tensor, exponent: float) -> Tensor:
-    """Powers of degrees; 0 where a degree is 0."""
     """Degrees to a power below 0, and 0 where there is none."""
     # The inner `where` keeps the gradient at a zero degree finite.
     positive = degrees > 0
