@@ -136,9 +136,7 @@ def test_errors_name_the_remedy(without_type_checks: None):
         M.GDE(encoder=3, flow=flow)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"GCNConv takes an `edge_index`. Wrap it: `lambda h, gr"):
         M.GDE(encoder=GCNConv(2, 2), flow=flow)
-    with pytest.raises(
-        TypeError, match=r"takes \(x, edge_index, .* `graphode.ConvField\(layer"
-    ):
+    with pytest.raises(TypeError, match=r"takes \(x, edge_index, .* `graphode.ConvField\(layer"):
         M.GDE(flow=gd.Flow(GCNConv(2, 2)))
     assert M.GDE(flow=gd.Flow(lambda t, h, edge_index: h))(torch.zeros(2, 2), None).shape == (2, 2)
     with pytest.raises(TypeError, match=r"`readout` must take .* takes \(a, b, c\). Wrap it"):
