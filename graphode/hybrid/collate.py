@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphode.hybrid.stream import joined
 from graphode.hybrid.validation import check_order
+from graphode.hybrid.window import times_tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +134,7 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
             f"{type(sample).__name__}."
         )
     x = torch.as_tensor(sample.x)
-    times = torch.as_tensor(sample.times).to(torch.float64)
+    times = times_tensor("times", sample.times).to(torch.float64)
     if x.ndim != 3 or times.shape != x.shape[:1] or 0 in x.shape:
         raise ValueError(
             f"A series must have observations [steps, nodes, channels], at least one of them, and "
@@ -193,7 +194,7 @@ def _check_alike(samples: Sequence[Series]) -> None:
 def _queries(samples: Sequence[Series]) -> dict[str, Tensor]:
     if samples[0].query_times is None:
         return {}
-    times = [torch.as_tensor(s.query_times, dtype=torch.float64).reshape(-1) for s in samples]
+    times = [times_tensor("query_times", s.query_times).double().reshape(-1) for s in samples]
     if not all(len(own) for own in times):
         raise ValueError("Every series of a batch must have a query, but one has none.")
     count = max(len(own) for own in times)

@@ -61,12 +61,15 @@ class Course:
         self.h, self.graph = self._start(state)
         self.known = self.graph
         self.answers: list[Tensor | None] = [None] * queries.shape[-1]
+        self.starts_anew = not isinstance(state, HybridState)
         origin = state.time if isinstance(state, HybridState) else None
         planned = traced_plan if is_traced(self.h) else plan
         self.schedule = planned(origin, window.times, window.valid, queries, system.causal)
 
     def run(self) -> None:
         """Through all steps, to the last query."""
+        if self.window.observed is not None and self.starts_anew and self.schedule.after[0]:
+            self.graph = self._graph_at_start()
         self._travel(self.schedule.after[0])
         for step in range(len(self.window)):
             self._take_nodes(step)
@@ -106,6 +109,14 @@ class Course:
                 f"{list(h.shape)}. A state belongs to the system, and to the batch, that made it."
             )
         return h, graph
+
+    def _graph_at_start(self) -> Any:
+        """Of each sample's first observation; of step 0 where nodes change before that."""
+        graph, nodes = self.graph, self.h.shape[-2]
+        changes = [step for step, change in enumerate(self.maps) if change is not None]
+        for step in reversed(range(min([*changes, len(self.window)]))):
+            graph = chosen_graphs(graph, self.stream.at(step, nodes), self.window.valid[..., step])
+        return graph
 
     def _take_nodes(self, step: int) -> None:
         """The nodes and the graph of a step."""

@@ -54,6 +54,14 @@ class GateConvolution(GraphConvolution):
         self, h: Float[Tensor, "*batch nodes in_channels"], graph: Graph
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Mix neighbours and channels, the narrower side first."""
+        if not hasattr(graph, "propagate"):
+            shape = f" of shape {list(graph.shape)}" if isinstance(graph, Tensor) else ""
+            raise TypeError(
+                f"The gates of a cell need a graphode `Graph`, but were given a "
+                f"{type(graph).__name__}{shape}. Make one with `gd.Graph(edge_index, num_nodes)`, "
+                f"or from PyG's data with `gd.Graph.from_pyg(data)`. A cell without a graph has "
+                f"`gate=nn.Linear`."
+            )
         if self.weight.shape[0] >= self.weight.shape[1]:
             return super().forward(h, graph)
         out = mix(graph.propagate(h), self.weight)

@@ -18,7 +18,8 @@ class NodeMap:
     """A change of nodes between two graphs.
 
     Args:
-        index: For each new node its number among the old ones, −1 for a newcomer.
+        index: For each new node its number among the old ones, −1 for a newcomer; a list or an
+            array becomes a tensor.
         num_before: How many old nodes there are.
         removed: The old nodes that leave; all others must be in `index`.
     """
@@ -28,7 +29,8 @@ class NodeMap:
     removed: Sequence[int] | Int[Tensor, " removed_nodes"] = ()
 
     def __post_init__(self) -> None:
-        index, before = self.index, self.num_before
+        index, before = torch.as_tensor(self.index), self.num_before
+        object.__setattr__(self, "index", index)
         if index.ndim != 1 or index.dtype == torch.bool or index.is_floating_point():
             raise ValueError(
                 f"A node map must be whole numbers [new nodes], but has shape "

@@ -18,7 +18,7 @@ from graphode.hybrid.node_map import NodeMap
 from graphode.hybrid.parts import Part, StateParts
 from graphode.hybrid.state import HybridState
 from graphode.hybrid.stream import joined
-from graphode.hybrid.window import Window, read_times, read_window
+from graphode.hybrid.window import Window, read_times, read_window, times_tensor
 
 
 class HybridSystem(nn.Module):
@@ -117,7 +117,8 @@ class HybridSystem(nn.Module):
                 first observation), or a tensor, the state at the first observation.
         """
         window = read_window(x, times, mask)
-        shape = torch.as_tensor(query_times).shape
+        query_times = times_tensor("query_times", query_times)
+        shape = query_times.shape
         queries = read_times(
             "query_times",
             query_times,
@@ -171,7 +172,7 @@ class HybridSystem(nn.Module):
             mask: True where observed, `[*batch, nodes]`, or `[*batch]`.
             node_map: From the nodes of `state` to those of `x`, where these are not the same.
         """
-        moment = torch.as_tensor(t, dtype=torch.float64)
+        moment = times_tensor("t", t).to(torch.float64)
         graph = joined(graph) if isinstance(graph, list) else graph
         masks = None if mask is None else [mask]
         maps = None if node_map is None else [node_map]
@@ -185,8 +186,13 @@ class HybridSystem(nn.Module):
             t: A number or `[*batch]`, for a prediction `[*batch, nodes, out_channels]`; or
                 `[*batch, queries]`, for `[*batch, queries, nodes, out_channels]`.
         """
+        if state is None:
+            raise ValueError(
+                "There is no observation yet to forecast from: `state` is None. Observe one first, "
+                "`state = system.observe(None, x, t, graph)`."
+            )
         batch = state.h.shape[:-2]
-        moments = torch.as_tensor(t, dtype=state.time.dtype, device=state.h.device)
+        moments = times_tensor("t", t).to(state.h.device, state.time.dtype)
         several = moments.ndim == len(batch) + 1
         if moments.shape not in ((), batch) and not (several and moments.shape[:-1] == batch):
             raise ValueError(

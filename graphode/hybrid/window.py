@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,9 +42,23 @@ def time_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def times_tensor(name: str, times: Any) -> Tensor:
+    """Times as a tensor, numbers as float64; dates are refused, since nobody knows their unit."""
+    if isinstance(times, Tensor):
+        return times
+    try:
+        return torch.as_tensor(times, dtype=None if hasattr(times, "dtype") else torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        kind = getattr(times, "dtype", type(times).__name__)
+        raise TypeError(
+            f"`{name}` must be real numbers, but is {kind}. Convert dates to hours since the "
+            f"first: `(dates - dates[0]) / np.timedelta64(1, 'h')`."
+        ) from None
+
+
 def read_times(name: str, times: object, shape: tuple[int, ...], like: Tensor, what: str) -> Tensor:
     """Times as float64 on the device of `like`, expanded over leading dimensions to `shape`."""
-    tensor = times if isinstance(times, Tensor) else torch.as_tensor(times)
+    tensor = times_tensor(name, times)
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"`{name}` must be real numbers, but is {tensor.dtype}. Pass floats.")
     own = tuple(tensor.shape)
@@ -67,7 +82,7 @@ def read_window(
         - **mask:** `[*batch, steps]` or `[*batch, steps, nodes]`, True where observed; leading
           dimensions that share it may be left out; per step `[*batch]` or `[*batch, nodes]`.
     """
-    times = times if isinstance(times, Tensor) else torch.as_tensor(times)
+    times = times_tensor("times", times)
     if isinstance(x, np.ndarray):
         x = torch.as_tensor(x)
     if isinstance(x, Tensor):

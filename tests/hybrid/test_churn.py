@@ -1,5 +1,6 @@
 """Nodes that come and go between flows."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -30,6 +31,13 @@ def test_a_map_says_who_stays_comes_and_leaves():
     assert (change.num_before, change.num_after) == (3, 3)
     state = torch.tensor([[1.0], [2.0], [3.0]])
     assert change.apply(state).flatten().tolist() == [3, 0, 1]
+
+
+@pytest.mark.parametrize("make", [list, np.array, torch.tensor])
+def test_a_map_may_be_a_list_or_an_array(make, without_type_checks):
+    change = gd.NodeMap(make([2, -1, 0]), 3, removed=make([1]))
+    assert change.added.tolist() == [1]
+    assert change.apply(torch.tensor([[1.0], [2.0], [3.0]])).flatten().tolist() == [3, 0, 1]
 
 
 def test_renumbering_changes_nothing_but_the_order():

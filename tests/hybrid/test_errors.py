@@ -1,5 +1,8 @@
 """What a hybrid system refuses, and what it says then."""
 
+from datetime import datetime
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -145,6 +148,61 @@ def test_masks_may_be_arrays(without_type_checks):
     expected = system.observe(None, x[:, 1], 0.0, graph, mask=by_node[:, 1])
     found = system.observe(None, x[:, 1], 0.0, graph, mask=by_node[:, 1].numpy())
     assert torch.equal(found.h, expected.h)
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        np.array(["2024-01-01", "2024-01-02", "2024-01-04"], dtype="datetime64[h]"),
+        [datetime(2024, 1, day) for day in (1, 2, 4)],
+    ],
+)
+def test_dates_are_refused_with_a_way_to_make_them_times(dates, without_type_checks):
+    system, graph, x = gru_system(), random_graph(NODES), X[0].double()
+    message = r"`{}` must be real numbers.*hours since the first: `\(dates - dates\[0\]\)"
+    with pytest.raises(TypeError, match=message.format("times")):
+        system(x, dates, graph, [9.0])
+    with pytest.raises(TypeError, match=message.format("query_times")):
+        system(x, TIMES[0], graph, dates)
+    with pytest.raises(TypeError, match=message.format("t")):
+        system.observe(None, x[0], dates[0], graph)
+    with pytest.raises(TypeError, match=message.format("t")):
+        system.forecast(system.observe(None, x[0], 0.0, graph), dates[0])
+    with pytest.raises(TypeError, match=message.format("times")):
+        gd.collate([{"x": x, "times": dates}])
+
+
+def test_times_in_lists_are_as_exact_as_in_arrays(without_type_checks):
+    """Seconds of the epoch do not fit into float32, torch's default."""
+    torch.set_default_dtype(torch.float32)
+    system, graph = gru_system(), random_graph(NODES).to(dtype=torch.float32)
+    x, times = torch.randn(3, NODES, IN), [1.7e9, 1.7e9 + 0.5, 1.7e9 + 1.5]
+    later = [1.7e9 + 2.0]
+    expected = system(x, np.array(times), graph, np.array(later))
+    assert torch.equal(system(x, times, graph, later), expected)
+    batch = gd.collate([{"x": x, "times": times, "query_times": later}])
+    assert batch.times.diff().tolist() == [[0.5, 1.0]]
+
+
+def test_what_is_no_graph_is_refused_with_a_way_to_make_one(without_type_checks):
+    graph, x = random_graph(NODES), X.double()
+    message = r"need a graphode `Graph`, but were given a {}.*num_nodes\)`.*from_pyg\(data\)`"
+    for wrong, kind in (
+        (graph.edge_index, r"Tensor of shape \[2, \d+\]"),
+        (SimpleNamespace(edge_index=graph.edge_index), "SimpleNamespace"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(TypeError, match=message.format(kind)):
+            gru_system()(x, TIMES, wrong, QUERIES)
+    for in_channels, channels in ((3, 8), (8, 1)):
+        cell = gd.GraphGRUCell(in_channels, channels)
+        with pytest.raises(TypeError, match=message.format("NoneType")):
+            cell(torch.zeros(NODES, channels), torch.zeros(NODES, in_channels), None)
+
+
+def test_a_forecast_before_any_observation_is_refused(without_type_checks):
+    with pytest.raises(ValueError, match=r"no observation yet.*`state` is None. Observe one"):
+        gru_system().forecast(None, 1.0)
 
 
 def test_a_batch_of_nobody_has_predictions_of_nobody():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import graphode as gd
 from tests.hybrid.loops import gru_system, one_by_one, random_graph
 
 BATCH, STEPS, NODES, IN = 3, 4, 5, 2
@@ -89,6 +90,28 @@ def test_padded_is_unpadded(by_node, causal, padding):
             kept = [graphs[k] for k in steps]
             alone = system(x[b, steps], times[b, steps], kept, queries[b])
             torch.testing.assert_close(y[b], alone, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("first", [None, "state"])
+def test_a_query_at_the_first_observation_sees_its_graph(first):
+    """Not that of a step before, which the sample does not have."""
+    system = gd.HybridSystem(
+        flow=None,
+        jump=gd.GraphGRUCell(IN, 3),
+        readout=lambda h, graph: graph.propagate(h + 1),
+    )
+    graphs = [random_graph(NODES, k) for k in range(STEPS)]
+    x, times, _ = window()
+    mask = torch.ones(BATCH, STEPS, dtype=torch.bool)
+    mask[0, 0] = mask[1, 0] = mask[1, 1] = False
+    own = [1, 2, 0]
+    queries = times[range(BATCH), own][:, None]
+    state = None if first is None else torch.randn(BATCH, NODES, 3)
+    y = system(x, times, graphs, queries, mask=mask, state=state)
+    for b, k in enumerate(own):
+        start = None if state is None else state[b]
+        alone = system(x[b, k:], times[b, k:], graphs[k:], queries[b], state=start)
+        torch.testing.assert_close(y[b], alone)
 
 
 def test_a_step_without_observations_is_an_exact_rest():
