@@ -3,7 +3,8 @@
 A CSV may have a line of names at its head and a column of times at its left (`time_columns` says
 when it is one), or be numbers alone, as PeMSD7(M) is. An npz holds one array, or the one named by
 `key`, of shape `[time, sensors]` or `[time, sensors, channels]`, of which `channel` is taken, as in
-the published PEMS08.npz (channel 2).
+the published PEMS08.npz (channel 2). A CSV or parquet may also be long, a line for each reading
+(`long_tables` says when); its rows are the distinct times.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from graphode.data.csv_tables import is_number, read_csv
+from graphode.data.long_tables import Readings, find_sensors, is_sensor_name
 from graphode.data.row_times import RowTimes
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
@@ -37,11 +39,13 @@ class SpeedTable:
         values: `[time, sensors]`, NaN where a cell is empty.
         times: Of the rows, if the file has them.
         names: Of the columns, if the file has them.
+        readings: Where the file is long, its lines, of which the rows are made.
     """
 
     values: np.ndarray
     times: RowTimes | None = None
     names: tuple[str, ...] | None = None
+    readings: Readings | None = None
 
     def place(self, row: int, column: int) -> str:
         """A cell, in words."""
@@ -49,6 +53,12 @@ class SpeedTable:
         # Of a CSV, where lines are counted from 1 and names are the first.
         line = f"line {row + 1 + (self.names is not None)}"
         return f"sensor {sensor} at {line if self.times is None else self.times.shown(row)}"
+
+    @property
+    def between(self) -> np.ndarray:
+        """Times from row to row, or from each reading of a sensor to the next."""
+        assert self.times is not None
+        return np.diff(self.times.elapsed) if self.readings is None else self.readings.between
 
 
 def read_speeds(
@@ -71,10 +81,12 @@ def read_speeds(
         scale: Multiplies the numbers, 0.1 for tenths.
         missing: What to do with empty cells and NaN: refuse them, or leave them out of
             `observed`.
-        duplicates: What to do with rows of one time: refuse them, or take their mean.
+        duplicates: What to do with rows of one time: refuse them, or take their mean. Of a long
+            table with lines of one time and sensor.
         interval_minutes: The unit of time, which divides a day; by default the median distance
-            between rows, rounded to a usual interval (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 minutes
-            …) within 10 %, or 5 minutes where the table has no times.
+            between rows, or between the lines of a sensor, rounded to a usual interval (1, 2, 3, 4,
+            5, 6, 10, 12, 15, 20, 30 minutes …) within 10 %, or 5 minutes where the table has no
+            times.
     """
     path = Path(path)
     if path.suffix == ".npz":
@@ -86,7 +98,9 @@ def read_speeds(
             f"{path.name} must be one of .csv, .npz and .parquet, by its ending, but ends in "
             f"{path.suffix!r}."
         )
-    if table.times is not None:
+    if table.readings is not None:
+        table.readings.check_order(may_repeat=duplicates == "mean")
+    elif table.times is not None:
         table.times.check_order(path.name, may_repeat=duplicates == "mean")
         if duplicates == "mean":
             values, merged = _merged(table.values, table.times)
@@ -95,7 +109,7 @@ def read_speeds(
         _refuse_empty(table, path.name)
     minutes = interval_minutes
     if minutes is None:
-        minutes = 5.0 if table.times is None else usual_minutes(table.times.elapsed)
+        minutes = 5.0 if table.times is None else usual_minutes(table.between)
     check_interval(minutes, path.name)
     times, stretches = regular_times(len(table.values)), None
     if table.times is not None:
@@ -113,6 +127,7 @@ def read_speeds(
         steps_per_day=round(MINUTES_PER_DAY / minutes),
         stretches=stretches,
         sensor_names=table.names,
+        readings=None if table.readings is None else len(table.readings.values),
         checksums={path.name: file_sha256(path)},
     )
 
@@ -163,6 +178,9 @@ def _columns(path: Path) -> SpeedTable:
     )
     if times is not None:
         table = right
+    sensor = None if times is None else find_sensors(table, times, path.name)
+    if sensor is not None:
+        table = right.drop(columns=[sensor])
     if not table.size:
         raise ValueError(f"{path.name} must hold speeds, a column for each sensor, but has none.")
     for name in table.columns:
@@ -173,7 +191,12 @@ def _columns(path: Path) -> SpeedTable:
             raise ValueError(
                 f"Column {name!r} of {path.name} must hold numbers, but in {when} it holds "
                 f"{cells[row]!r}."
+                + " A table with a line for each reading has three columns: time, sensor and value."
+                * (sensor is None)
             )
+    if sensor is not None and times is not None:
+        readings = Readings.of(table.iloc[:, 0], right[sensor], times, path.name)
+        return SpeedTable(*readings.rows(), readings.names, readings)
     names = tuple(str(name).strip() for name in table.columns) if named else None
     return SpeedTable(table.to_numpy(dtype=np.float64), times, names)
 
@@ -190,13 +213,22 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, bool]:
     elif not named and pd.isna(corner) and len(top) > 1:
         named = not is_number(top.iloc[1, 0])
     if named:
+        if is_date(corner):
+            raise ValueError(
+                f"The first line of {path.name} begins with a date, {corner!r}, but not all cells "
+                "after it are numbers. If these are readings, put a line `time,sensor,value` first."
+            )
         names = top.iloc[0].dropna().str.strip()
         if names.duplicated().any():  # pandas would call the second `a` `a.1`
             raise ValueError(
                 f"{path.name} must have another name for each column, but "
                 f"{names[names.duplicated()].iloc[0]!r} comes twice. Rename one, or delete it."
             )
-    return read_csv(content, path.name, header=0 if named else None), named
+    # Where a table may be long its sensors' names are text: 01 is not 1.
+    text = {
+        k: str for k, cell in enumerate(top.iloc[0]) if len(others) == 2 and is_sensor_name(cell)
+    }
+    return read_csv(content, path.name, header=0 if named else None, dtype=text), named
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

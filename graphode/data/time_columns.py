@@ -59,20 +59,24 @@ def find_times(column: pd.Series, others: np.ndarray, file: str) -> RowTimes | N
     return None
 
 
-def usual_minutes(times: np.ndarray) -> float:
-    """The median distance between rows; a usual interval if it is within 10 % of one.
+def usual_minutes(between: np.ndarray) -> float:
+    """The median of distances between rows; a usual interval if it is within 10 % of one.
 
     Distances that divide a day into whole minutes stay as they are.
     """
-    between = np.diff(times) / np.timedelta64(1, "m")
-    later = between[between > 0]
+    minutes = between / np.timedelta64(1, "m")
+    later = minutes[minutes > 0]
     if not later.size:
         return 5.0
     median = float(np.median(later))
     if median >= 1 and MINUTES_PER_DAY % median == 0 and median == round(median):
         return median
-    nearest = float(USUAL_MINUTES[np.abs(USUAL_MINUTES / median - 1).argmin()])
+    nearest = _nearest_usual(median)
     return nearest if abs(nearest / median - 1) <= TOLERANCE else median
+
+
+def _nearest_usual(minutes: float) -> float:
+    return float(USUAL_MINUTES[np.abs(USUAL_MINUTES / minutes - 1).argmin()]) if minutes > 0 else 5
 
 
 def check_interval(minutes: float, file: str) -> None:
@@ -81,8 +85,8 @@ def check_interval(minutes: float, file: str) -> None:
     if steps < 1 or abs(steps - round(steps)) > 1e-6 * steps:
         raise ValueError(
             f"The interval must divide a day, but that of {file} is {minutes:g} minutes. Rows need "
-            "not lie on its multiples: name one near it that does, such as 5, with "
-            "--interval-minutes (in Python `interval_minutes`)."
+            f"not lie on its multiples: name one near it that does, such as "
+            f"{_nearest_usual(minutes):g}, with --interval-minutes (in Python `interval_minutes`)."
         )
 
 

@@ -67,6 +67,7 @@ class TrafficSeries:
         stretches: A number for each row; no window has rows of different numbers. None: one
             stretch. PeMSD7(M) lacks weekends, so that each of its weeks is a stretch.
         sensor_names: Of the columns, where they have names.
+        readings: Lines of the table, if it had one for each reading; None if one for each row.
         checksums: sha256 of every file that was read, by name.
 
     Shapes:
@@ -82,6 +83,7 @@ class TrafficSeries:
     steps_per_day: int = STEPS_PER_DAY
     stretches: Tensor | None = None
     sensor_names: Sequence[str] | None = None
+    readings: int | None = None
     checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

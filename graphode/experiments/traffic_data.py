@@ -78,9 +78,10 @@ def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> s
     days = _days(series, range(series.num_steps))
     count, unit = duration(minutes)
     every = unit if count == 1 else f"{count:g} {unit}s"
+    lines = "" if series.readings is None else f"{series.readings} readings, a line for each: "
     words = (
-        f"{series.num_steps} rows of {series.num_sensors} sensors, every {every}, {days:.1f} days; "
-        f"{graph.num_edges} edges"
+        f"{lines}{series.num_steps} rows of {series.num_sensors} sensors, every {every}, "
+        f"{days:.1f} days; {graph.num_edges} edges"
     )
     touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
     touched[graph.edge_index.flatten().cpu()] = True

@@ -134,6 +134,24 @@ def test_the_flags_of_ones_own_files_are_those_that_errors_name(tmp_path, capsys
     assert "sha256" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_line_for_each_reading_is_forecast(tmp_path, together, without_type_checks):
+    """Of sensors that report together, or each at times of its own."""
+    config = own_files(tmp_path, missing="mask", keep=1.0, churn=0.25, **SMALL)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds, parse_dates=["time"])[:300]
+    lines = table.melt("time", var_name="sensor", value_name="value")
+    late = lines["sensor"].map({"A": 0, "B": 50, "C": 110, "D": 200})
+    lines["time"] += pd.to_timedelta(0 if together else late, unit="s")
+    lines.sort_values("time").to_csv(config.speeds, index=False)
+    console = plain()
+    found = run(dataclasses.replace(config, model="gcde_gru"), console)
+    rows = 300 if together else 1200
+    words = f"1200 readings, a line for each: {rows} rows of 4 sensors, every 5 minutes, 1.0 days; "
+    assert console.file.getvalue().startswith(words)  # pyright: ignore
+    assert found["metrics"]["rmse"]["mean"] < 20
+
+
 def test_too_few_days_to_know_what_is_usual_are_warned_of_before_training(
     tmp_path, without_type_checks
 ):
