@@ -43,12 +43,17 @@ def traffic_graph(
 
     Args:
         distances: Infinite where there is no way.
-        rule: "percentile", the paper's: unweighted edges under that percentile of all distances;
-            "gaussian", STGCN's: weights exp(−d² / bandwidth²) where they reach the threshold.
+        rule: "percentile", the paper's: unweighted edges under that percentile of all distances,
+            with 100 between all sensors that have a way; "gaussian", STGCN's: weights
+            exp(−d² / bandwidth²) where they reach the threshold.
         bandwidth: By default the standard deviation of the distances; `STGCN_BANDWIDTH` for
             PeMSD7(M), in metres.
         directed: Whether the way back may have another length.
     """
+    if rule == "percentile" and percentile == 100:
+        # Nothing would be under the longest where there is one road, or all are as long.
+        ways = torch.where(torch.isfinite(distances) & (distances >= 0), 0.0, distances)
+        return gaussian_graph(ways, 1.0, 1.0, directed)
     if rule == "percentile":
         return percentile_graph(distances, percentile, directed)
     if rule == "gaussian":

@@ -93,7 +93,7 @@ def pemsd7m(
         folders = ", ".join(str(folder / "pemsd7m") for folder in places(root).values())
         raise MissingFileError(
             f"The speeds of PeMSD7(M) are not here. Put {' or '.join(PEMSD7M_SPEEDS)} into one of "
-            f"{folders}; {find_source('pemsd7m').note}"
+            f"{folders}: they have no public address that is known to keep its bytes."
         )
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()

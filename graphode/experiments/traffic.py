@@ -58,7 +58,7 @@ class TrafficForecast:
         separate: Whether gates and field tell a sensor from its neighbourhood.
         time_unit: Intervals in a unit of the flow's time, and of the gaps that are seen.
         graph: Edges under a percentile of the distances, or with STGCN's Gaussian weights.
-        percentile: Of the distances along the roads.
+        percentile: Of the distances along the roads, under which there are edges; 100 joins all.
         targets: How many of the samples after a window training asks for. Only a flow can be
             asked for more than the next one. Of all protocols but stgcn, which asks for its own
             horizons whatever is given here.

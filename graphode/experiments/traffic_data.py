@@ -89,7 +89,10 @@ def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> s
     if not alone:
         return words
     rule = "" if config.graph == "percentile" else "--graph percentile with "
-    return f"{words}; warning: {alone} sensors have no edge, {rule}a higher --percentile adds some"
+    remedy = f"{rule}a higher --percentile adds some"
+    if config.graph == "percentile" and config.percentile == 100:
+        remedy = "--distances has no road to them"
+    return f"{words}; warning: {alone} sensors have no edge, {remedy}"
 
 
 def few_days(series: TrafficSeries, config: TrafficForecast) -> str | None:

@@ -83,7 +83,7 @@ def test_sensors_may_report_at_times_of_their_own(tmp_path):
 
 def test_an_interval_that_is_not_usual_is_refused_with_one_near_it(tmp_path):
     dates = pd.date_range("2024-03-04", periods=6, freq="51min")
-    with pytest.raises(ValueError, match="is 51 minutes.*such as 60, with --interval-minutes"):
+    with pytest.raises(ValueError, match=r"is 51 minutes.*such as 60, with --interval-minutes"):
         read(tmp_path, long(SPEEDS.set_index(dates)))
 
 

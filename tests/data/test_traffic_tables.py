@@ -283,6 +283,22 @@ def test_a_graph_by_percentile_or_by_kernel():
     torch.testing.assert_close(graph.to_dense(), torch.where(weights >= 0.5, weights, 0.0))
 
 
+def test_the_hundredth_percentile_joins_all_that_have_a_way():
+    """Also where there is one road, or all are as long, and nothing is under the longest."""
+    inf = torch.inf
+    line = torch.tensor([[0.0, 3, inf], [3, 0, inf], [inf, inf, 0]])
+    assert traffic_graph(line, percentile=100).edge_index.tolist() == [[0, 1], [1, 0]]
+    equal = torch.ones(4, 4).fill_diagonal_(0)
+    assert torch.equal(traffic_graph(equal, percentile=100).to_dense(), equal)
+    one_way = torch.tensor([[0.0, 2.0], [inf, 0.0]])
+    graph = traffic_graph(one_way, percentile=100, directed=True)
+    assert graph.edge_index.tolist() == [[0], [1]]
+    with pytest.raises(ValueError, match="symmetric"):
+        traffic_graph(one_way, percentile=100)
+    with pytest.raises(ValueError, match="0 or more"):
+        traffic_graph(-line, percentile=100)
+
+
 @pytest.mark.usefixtures("without_type_checks")
 def test_an_unknown_rule_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"'nearest'.*gaussian, percentile"):

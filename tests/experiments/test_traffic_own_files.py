@@ -80,6 +80,7 @@ def test_the_warning_of_sensors_without_an_edge_names_flags_that_help(tmp_path):
     gaussian = dataclasses.replace(config, graph="gaussian")
     for settings, remedy in (
         (config, "edge, a higher --percentile adds some"),
+        (dataclasses.replace(config, percentile=100.0), "edge, --distances has no road to them"),
         (gaussian, "edge, --graph percentile with a higher --percentile adds some"),
     ):
         assert described(series, graph_of(series, config), settings).endswith(remedy)
