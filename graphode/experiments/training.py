@@ -376,11 +376,14 @@ def train(
             count = min(training.log_every, training.epochs - epoch)
             try:
                 run_epochs(count)
-            except SolveError as error:
+            except (SolveError, ValueError) as error:
+                is_finite = all(bool(p.isfinite().all()) for p in trainer.parameters)
+                if is_finite and isinstance(error, ValueError):
+                    raise  # not a matter of training
+                reason = f"a solve failed. {error}" if is_finite else "parameters became NaN."
                 raise SolveError(
-                    f"Training ended in epochs {epoch} to {epoch + count - 1}, where a solve "
-                    f"failed. {error} If the losses in {folder.path / METRICS} grew before, lower "
-                    f"--lr."
+                    f"Training ended in epochs {epoch} to {epoch + count - 1}, where {reason} If "
+                    f"the losses in {folder.path / METRICS} grew before, lower --lr."
                 ) from error
             rows = _summaries(trainer, epoch, count, number)
             epoch += count

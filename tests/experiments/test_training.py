@@ -393,3 +393,14 @@ def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch
         assert tensor.equal(traced.state()[name]), name
     # Evaluations are counted as they happen; of six epochs three were evaluated.
     torch.testing.assert_close(plain.block, traced.block, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("lr", "reason"), [(1e150, "a solve failed. "), (1e308, "parameters became NaN.")]
+)
+def test_training_that_diverges_says_when_and_names_the_rate(tmp_path, lr, reason):
+    with pytest.raises(gd.SolveError) as found:
+        train_in(tmp_path, lr=lr)
+    said = str(found.value)
+    assert said.startswith(f"Training ended in epochs 0 to 2, where {reason}")
+    assert said.endswith(f"{tmp_path / 'metrics.jsonl'} grew before, lower --lr.")
