@@ -5,6 +5,8 @@ Massaroli et al. (2020), "Dissecting Neural ODEs", Galerkin expansion of the par
 """
 
 import math
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, get_args
 
 import torch
@@ -14,6 +16,7 @@ from torch.func import functional_call
 
 from graphode.fields.extension import Extension
 from graphode.fields.validation import check_closes, check_positive
+from graphode.flows.stochastic import member_numbers, of_member
 from graphode.graphs import Graph
 
 Basis = Literal["chebyshev", "fourier", "polynomial"]
@@ -113,14 +116,18 @@ class DepthVarying(Extension):
         if t.shape != (*h.shape[:-2], 1, 1):
             raise ValueError(
                 f"`t` must be one number or have one for each sample, shape "
-                f"{[*h.shape[:-2], 1, 1]}, but has shape {list(t.shape)}. Stack the graphs of a "
-                f"batch in a dimension of their own."
+                f"{[*h.shape[:-2], 1, 1]}, but has shape {list(t.shape)}. Stack graphs of one size "
+                f"in a dimension of their own; for others use fixed steps, whose times all graphs "
+                f"share: `Flow(field, solver='rk4', num_steps=…)`."
             )
         samples, times = h.flatten(0, -3), t.reshape(-1)
         graphs = _graph_of_each(graph, samples)
-        parts = [
-            self._at(*each) for each in zip(times.unbind(), samples.unbind(), graphs, strict=True)
-        ]
+        keys = [_of_each(number, h.shape[:-2]) for number in member_numbers()]
+        parts = []
+        for time, sample, own, prefix, step in zip(times, samples, graphs, *keys, strict=True):
+            is_keyed = prefix is not None or step is not None
+            with of_member(prefix, step) if is_keyed else nullcontext():
+                parts.append(self._at(time, sample, own))
         return torch.stack(parts).reshape(h.shape)
 
     def _at(self, t: float | Tensor, h: Tensor, graph: Any) -> Tensor:
@@ -151,6 +158,14 @@ class DepthVarying(Extension):
     def extra_repr(self) -> str:
         """The expansion."""
         return f"num_terms={self.terms[0].shape[0]}, basis={self.basis!r}"
+
+
+def _of_each(number: Tensor | None, batch: torch.Size) -> Sequence[Tensor | None]:
+    """A part of masks' keys for each sample: those it has stand for the first dimensions."""
+    if number is None:
+        return [None] * batch.numel()
+    missing = len(batch) - number.ndim
+    return number.reshape(*number.shape, *(1,) * missing).expand(batch).flatten().unbind()
 
 
 def _graph_of_each(graph: Any, samples: Tensor) -> list[Any]:

@@ -43,6 +43,18 @@ class DropsAtRandom(Stochastic):
         """Whether anything is dropped now."""
         return self.training and self.rate > 0
 
+    def mask_in_a_row(self, h: Tensor, channels: int) -> Tensor | None:
+        """The mask of a state whose samples lie in a row and have masks of their own; else None.
+
+        Nodes are counted within each sample, so that its mask is the one it has alone.
+        """
+        row = self.row_of_samples(h)
+        if row is None:
+            return None
+        positions = hashed_positions((max(row.sizes), channels), h.device)
+        mask = self.keep_mask(self.rate, positions, h)[..., row.owner, row.place, :]
+        return mask.reshape(mask.shape[mask.ndim - h.ndim :])
+
     def extra_repr(self) -> str:
         return f"{self.rate}, redraw={self.redraw!r}"
 
@@ -72,6 +84,9 @@ class Dropout(DropsAtRandom):
         if not self.is_active:
             return h
         mask = self._ahead.find(self, self.rate, h)
+        if mask is not None:
+            return h * mask
+        mask = self.mask_in_a_row(h, h.shape[-1])
         if mask is not None:
             return h * mask
         shape, device = h.shape[-2:], h.device
@@ -154,8 +169,11 @@ class NodeDropout(DropsAtRandom):
     ) -> Float[Tensor, "*batch nodes channels"]:
         if not self.is_active:
             return h
-        positions = hashed_positions((h.shape[-2], 1), h.device)
-        return h * lined_up(self.keep_mask(self.rate, positions, h), h, 2)
+        mask = self.mask_in_a_row(h, 1)
+        if mask is None:
+            positions = hashed_positions((h.shape[-2], 1), h.device)
+            mask = lined_up(self.keep_mask(self.rate, positions, h), h, 2)
+        return h * mask
 
 
 def _is_cheaper_drawn(h: Tensor) -> bool:

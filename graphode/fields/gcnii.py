@@ -104,8 +104,9 @@ class GCNIIField(Extension):
         if s.numel() > 1 and s.shape != (*h.shape[:-2], 1, 1):
             raise ValueError(
                 f"With {self.layers} layers the depth must be one number or one for each sample, "
-                f"shape {[*h.shape[:-2], 1, 1]}, but has shape {list(s.shape)}. Stack the graphs "
-                f"of a batch in a dimension of their own, or use one layer."
+                f"shape {[*h.shape[:-2], 1, 1]}, but has shape {list(s.shape)}. Stack graphs of "
+                f"one size in a dimension of their own; for others use one layer, or fixed steps, "
+                f"whose times all graphs share: `Flow(field, solver='rk4', num_steps=…)`."
             )
         # Rounding must not send the start of a layer to the one before.
         index = (s * (self.layers / self.t1) + 1e-4).long().clamp(0, self.layers - 1)

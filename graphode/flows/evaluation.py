@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphode.flows.combination import combined, may_combine
 from graphode.flows.host import refuse_mapped
-from graphode.flows.layout import Layout, Time
+from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.masks import is_mapped, is_traced
 from graphode.flows.stochastic import SolveNoise, may_draw, noise_of
 
@@ -33,7 +33,8 @@ class Evaluation:
         self.f = f
         self.args = args
         self.layout = layout
-        self.noise = noise or SolveNoise()
+        row = layout if isinstance(layout, SegmentedLayout) else None
+        self.noise = noise or SolveNoise(row=row)
         self.may_draw = may_draw(f)
         self.calls = 0
         self.returned: tuple[Tensor, int] | None = None

@@ -117,6 +117,12 @@ class SegmentedLayout(Layout):
         """Leading dimensions, then one value per block."""
         return torch.Size([*self.shape[:-2], len(self.sizes)])
 
+    @property
+    def place(self) -> Tensor:
+        """The number of each node within its sample, `[nodes]`."""
+        nodes = torch.arange(len(self.owner), device=self.owner.device)
+        return nodes - torch.searchsorted(self.owner, self.owner)
+
     def spread(self, value: Tensor) -> Tensor:
         """Line values `[..., *batch]` up with states: every node takes its sample's."""
         return value.index_select(-1, self.owner)[..., None]

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from graphode.flows.layout import SegmentedLayout
 from graphode.flows.masks import MaskKey, Number, is_mapped, is_traced, keyed_mask, mix
 from graphode.flows.prefix import Prefix
 
@@ -55,6 +56,7 @@ class SolveNoise:
     evaluation: int = 0
     masks: dict[tuple[object, ...], Any] = field(default_factory=dict)
     of_members: dict[int, dict[tuple[object, ...], Any]] = field(default_factory=dict)
+    row: SegmentedLayout | None = None  # of samples whose nodes lie one after the other
 
     def begin_step(self, step: Number, attempt: int) -> None:
         """The solver starts (or takes again) a step; one tried twice has two attempts."""
@@ -203,6 +205,18 @@ class Stochastic(nn.Module):
             return keyed_mask(self.mask_key().whole, rate, positions, like.dtype)
 
         return self.drawn((rate, positions.shape, like.dtype, like.device), mask)
+
+    def row_of_samples(self, h: Tensor) -> SegmentedLayout | None:
+        """Where the samples of a solve lie in the row of nodes of `h`, if each has its own mask."""
+        row = None if _solve is None else _solve.row
+        if row is None or has_one_mask():
+            return None
+        shapes = [part.shape for part in self.mask_key()[:2] if isinstance(part, Tensor)]
+        keys = max(shapes, key=len, default=torch.Size())
+        # Of keys for every dimension of the batch, the last is that of the samples in a row.
+        surplus = len(keys) - (h.ndim - 1)
+        is_own = surplus >= 0 and keys[:surplus].numel() == 1 and keys[-1:] == (len(row.sizes),)
+        return row if is_own else None
 
     @property
     def is_active(self) -> bool:

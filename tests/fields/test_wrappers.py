@@ -1,5 +1,6 @@
 """Wrappers: what they pack, what they conserve, and whose gradients they keep."""
 
+import itertools
 import math
 
 import pytest
@@ -104,6 +105,33 @@ def test_an_expansion_adds_its_terms():
     field = varied(F.DepthVarying(F.GraphConvField([4, 4], bias=False), 2, "polynomial", t1=2.0))
     weight = field.field.layers[0].weight + 0.25 * field.terms[0][0] + 0.0625 * field.terms[0][1]
     torch.testing.assert_close(field(0.5, h, graph), graph.propagate(h @ weight))
+
+
+@pytest.mark.parametrize("redraw", ["per_solve", "per_step"])
+@pytest.mark.parametrize("named", [False, True])
+def test_samples_at_depths_of_their_own_have_the_masks_they_have_alone(redraw, named: bool):
+    field = varied(F.DepthVarying(F.GraphConvField([4, 4], dropout=0.5, redraw=redraw), 2))
+    graph, h = weighted_graph().normalize("sym"), torch.randn(2, 3, 6, 4)
+    sample, ends = torch.arange(6).reshape(2, 3), torch.linspace(0.5, 1.0, 6).reshape(2, 3)
+    flow = gd.Flow(field)
+    with gd.stochastic(3, 5, sample=sample if named else None):
+        together = flow(h, graph, 0.0, ends)
+    for place in itertools.product(range(2), range(3)):
+        with gd.stochastic(3, 5, sample=sample[place] if named else None):
+            alone = flow(h[place], graph, 0.0, ends[place])
+        torch.testing.assert_close(together[place], alone, rtol=1e-9, atol=1e-11)
+
+
+def test_depths_of_graphs_of_different_sizes_name_fixed_steps():
+    graphs = [weighted_graph(nodes).normalize("sym") for nodes in (3, 5)]
+    batch = gd.Graph.batch(graphs)
+    for field in (F.DepthVarying(F.GraphConvField([4, 4])), F.GCNIIField(4, layers=2)):
+        z = F.pack(field, torch.randn(8, 4))
+        with pytest.raises(ValueError, match=r"fixed steps, .* `Flow\(field, solver='rk4', num_st"):
+            gd.Flow(field)(z, batch)
+        flow = gd.Flow(field, solver="rk4", num_steps=2)
+        alone = [flow(part, graph) for part, graph in zip(z.split((3, 5)), graphs, strict=True)]
+        torch.testing.assert_close(flow(z, batch), torch.cat(alone))
 
 
 def test_messages_are_summed_over_arriving_edges():

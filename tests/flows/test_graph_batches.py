@@ -1,10 +1,13 @@
 """A ragged batch of graphs: every graph is a sample of its own."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import graphode as gd
+from graphode.flows.stochastic import Redraw
 
 SIZES = (3, 7, 1, 5)
 
@@ -72,6 +75,40 @@ def test_gradients_agree_over_a_ragged_batch(gradient: str):
         end = flow(h, together, 0.0, ends)
         found.append(torch.autograd.grad(end.square().sum(), [h, ends, field.weight]))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+class Silenced(Field):
+    """The same, of some nodes only."""
+
+    def __init__(self, redraw: Redraw) -> None:
+        super().__init__()
+        self.dropout = gd.NodeDropout(0.4, redraw)
+
+    def forward(self, t: Tensor, h: Tensor, graph: gd.Graph) -> Tensor:
+        return super().forward(t, self.dropout(h), graph)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2,)])
+@pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 3}, {"gradient": "checkpoint"}])
+@pytest.mark.parametrize("redraw", ["per_solve", "per_step"])
+@pytest.mark.parametrize("silences", [False, True], ids=["entries", "nodes"])
+def test_each_graph_has_the_masks_of_its_lone_solve(lead, options, redraw: Redraw, silences: bool):
+    members = graphs()
+    field = Silenced(redraw) if silences else gd.GraphConvField([2, 2], dropout=0.5, redraw=redraw)
+    flow = gd.Flow(field, **options)
+    h = torch.randn(*lead, sum(SIZES), 2, requires_grad=True)
+    sample = torch.arange(math.prod(lead) * len(SIZES)).reshape(*lead, len(SIZES))
+    with gd.stochastic(3, 5, sample=sample):
+        together = flow(h, gd.Graph.batch(members))
+    parts = []
+    for states, own in zip(h.reshape(-1, sum(SIZES), 2), sample.reshape(-1, 4), strict=True):
+        for state, key, graph in zip(states.split(SIZES), own, members, strict=True):
+            with gd.stochastic(3, 5, sample=key):
+                parts.append(flow(state, graph))
+    alone = torch.cat(parts).reshape(h.shape)
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-11)
+    gradients = [torch.autograd.grad(end.square().sum(), h)[0] for end in (together, alone)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
 
 
 def test_solving_again_starts_from_each_graphs_own_output():
