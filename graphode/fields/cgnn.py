@@ -4,19 +4,18 @@ Xhonneux, Qu, Tang (2020), "Continuous Graph Neural Networks".
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphode.fields.extension import Extension
+from graphode.fields.extension import WithStart
 from graphode.fields.validation import check_channels, check_dtype, check_graph
 from graphode.graphs import Graph
 
 
-class CGNNField(Extension):
+class CGNNField(WithStart):
     """Diffusion, mixing of channels, and the input as a constant source.
 
         dh/dt = (A − I) h + h (W − I) + e,    A = α/2 (I + Â),  W = U diag(ω) Uᵀ
@@ -42,7 +41,6 @@ class CGNNField(Extension):
             raise ValueError(
                 f"`alpha` must be between 0 and 1, but is {alpha}. Solutions are bounded below 1."
             )
-        self.field: Any = None
         self.channels = channels
         self.raw_alpha = nn.Parameter(torch.logit(torch.tensor(alpha)))
         self.raw_spectrum = nn.Parameter(torch.full((channels,), 2.0)) if mixes else None
@@ -74,18 +72,6 @@ class CGNNField(Extension):
         if mixing is not None:
             dh = dh + h @ mixing - h
         return functional.pad(dh, (0, self.channels))
-
-    def pack(
-        self,
-        h: Float[Tensor, "*batch nodes channels"],
-        e: Float[Tensor, "*batch nodes channels"] | None = None,
-    ) -> Float[Tensor, "*batch nodes both"]:
-        """[h, e], the input being the state at the start by default, as the authors have it."""
-        return torch.cat([h, h if e is None else e], -1)
-
-    def unpack(self, z: Float[Tensor, "*lead nodes both"]) -> Float[Tensor, "*lead nodes channels"]:
-        """The state without the input."""
-        return z[..., : self.channels]
 
 
 def cgnn_solution(

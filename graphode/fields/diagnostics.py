@@ -54,7 +54,8 @@ def lipschitz_estimate(
     """The largest singular value of ∂f/∂h, for each sample: how fast neighbours can part.
 
     Power iteration on JᵀJ, by Jacobian-vector products; a lower bound that rises to the value.
-    A local Lipschitz constant: states nearer than 1/L cannot be told to cross within time 1.
+    A local Lipschitz constant L: where it holds, the distance between two states that flow for a
+    time t changes by a factor from e^(−Lt) to e^(Lt).
 
     Args:
         field: A field that can be differentiated twice.

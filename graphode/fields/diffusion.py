@@ -5,8 +5,6 @@ Li, Yu, Shahabi, Liu (2018), "Diffusion Convolutional Recurrent Neural Network";
 Differential Equations", the comments of its source.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,7 +12,7 @@ from torch.nn import functional
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
-from graphode.fields.extension import Extension
+from graphode.fields.extension import WithStart
 from graphode.fields.structure import made_once, source_of
 from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph, diffuse, random_walks
@@ -74,7 +72,7 @@ class DiffusionField(nn.Module):
         return f"{self.channels}, steps={self.steps}, directions={self.directions}"
 
 
-class WalkPowerField(Extension):
+class WalkPowerField(WithStart):
     """A walk that grows longer with depth, seen through the input only.
 
         dh/ds = σ(P^s x W),    P = (I + D^(-1) A) / 2
@@ -105,7 +103,6 @@ class WalkPowerField(Extension):
         check_positive("terms", terms, "Some 8 are enough for s up to 1 or a few.")
         self.channels, self.terms = channels, terms
         self.activation = find_activation(activation)
-        self.field: Any = None
         self.weight = nn.Parameter(torch.empty(channels, channels))
         nn.init.xavier_uniform_(self.weight)
 
@@ -126,18 +123,6 @@ class WalkPowerField(Extension):
             coefficient = coefficient * (s - k) / (k + 1)
             total = total + coefficient * term
         return functional.pad(self.activation(total @ self.weight), (0, self.channels))
-
-    def pack(
-        self,
-        h: Float[Tensor, "*batch nodes channels"],
-        x: Float[Tensor, "*batch nodes channels"] | None = None,
-    ) -> Float[Tensor, "*batch nodes both"]:
-        """[h, x], the input being the state at the start by default."""
-        return torch.cat([h, h if x is None else x], -1)
-
-    def unpack(self, z: Float[Tensor, "*lead nodes both"]) -> Float[Tensor, "*lead nodes channels"]:
-        """The state without the input."""
-        return z[..., : self.channels]
 
 
 def _walk(source: Graph) -> tuple[Graph]:

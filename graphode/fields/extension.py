@@ -9,6 +9,7 @@ solver moves it and every gradient method sees it. `unpack` says which of them a
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -36,6 +37,35 @@ class Extension(nn.Module):
     ) -> Float[Tensor, "*lead nodes channels"]:
         """The user's part of such a state, or of many: time may come first."""
         return unpack(self.field, z)
+
+
+class WithStart(nn.Module):
+    """A field that remembers where its flow began, in channels of zero velocity: [h, h(0)].
+
+    Attributes:
+        channels: Width of h.
+    """
+
+    channels: int
+
+    @property
+    def remembers(self) -> bool:
+        """Whether h(0) travels with the state."""
+        return True
+
+    def pack(
+        self,
+        h: Float[Tensor, "*batch nodes channels"],
+        start: Float[Tensor, "*batch nodes channels"] | None = None,
+    ) -> Float[Tensor, "*batch nodes all_channels"]:
+        """[h, h(0)] where h(0) is needed: `h` itself, unless another start is given."""
+        return torch.cat([h, h if start is None else start], -1) if self.remembers else h
+
+    def unpack(
+        self, z: Float[Tensor, "*lead nodes all_channels"]
+    ) -> Float[Tensor, "*lead nodes channels"]:
+        """The state without its start."""
+        return z[..., : self.channels]
 
 
 def pack(field: Any, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:

@@ -5,7 +5,6 @@ and identity mapping, here with a depth that is continuous.
 """
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,13 +13,13 @@ from torch.nn import functional
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
-from graphode.fields.extension import Extension
+from graphode.fields.extension import WithStart
 from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
 
-class GCNIIField(Extension):
+class GCNIIField(WithStart):
     """Relaxation towards a convolution that remembers the state at the start.
 
         dh/ds = σ(((1 − α) Â dropout(h) + α h(0)) ((1 − β) I + β W)) − h
@@ -69,7 +68,6 @@ class GCNIIField(Extension):
         check_positive("layers", layers, "One weight serves all depths.")
         if t1 <= 0:
             raise ValueError(f"`t1` must be above 0, but is {t1}. Give the end of the flow.")
-        self.field: Any = None
         self.layers, self.t1 = layers, t1
         self.channels, self.alpha, self.mixing = channels, alpha, mixing
         self.activation = find_activation(activation)
@@ -112,14 +110,6 @@ class GCNIIField(Extension):
         index = (s * (self.layers / self.t1) + 1e-4).long().clamp(0, self.layers - 1)
         chosen = self.weight.index_select(0, index.reshape(-1))
         return chosen.reshape(*index.shape[:-2], *self.weight.shape[1:])
-
-    def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
-        """[h, h(0)], both the same at the start."""
-        return torch.cat([h, h], -1)
-
-    def unpack(self, z: Float[Tensor, "*lead nodes both"]) -> Float[Tensor, "*lead nodes channels"]:
-        """The state without its start."""
-        return z[..., : self.channels]
 
     def extra_repr(self) -> str:
         """Width and constants."""

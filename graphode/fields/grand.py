@@ -4,21 +4,20 @@ Chamberlain, Rowbottom, Gorinova, Webb, Rossi, Bronstein (2021), "GRAND: Graph N
 """
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.edge_attention import Neighbours, Weights, attend, edge_softmax, neighbours
-from graphode.fields.extension import Extension
+from graphode.fields.extension import WithStart
 from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
 from graphode.graphs import Graph
 from graphode.graphs.product import sampled_product
 from graphode.graphs.validation import checked_state
 
 
-class GRANDField(Extension):
+class GRANDField(WithStart):
     """Heat flow with learned conductivities.
 
         nonlinear    dx/dt = (A(x) − I) x
@@ -52,7 +51,6 @@ class GRANDField(Extension):
     ) -> None:
         super().__init__()
         check_positive("heads", heads, "One is enough to begin with.")
-        self.field: Any = None
         self.channels, self.heads, self.linear = channels, heads, linear
         self.key = nn.Linear(channels, heads * attention_channels)
         self.query = nn.Linear(channels, heads * attention_channels)
@@ -92,14 +90,6 @@ class GRANDField(Extension):
         own = (keys * queries).unflatten(-1, (self.heads, -1)).sum(-1)
         weights = edge_softmax(scores, own, around)
         return Weights(*(part.mean(1, keepdim=True) for part in weights))
-
-    def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
-        """The state, and again as x(0) where that is needed."""
-        return torch.cat([h, h], -1) if self.remembers else h
-
-    def unpack(self, z: Float[Tensor, "*lead nodes all_channels"]) -> Tensor:
-        """The state alone."""
-        return z[..., : self.channels]
 
     def extra_repr(self) -> str:
         """Width, heads and kind."""

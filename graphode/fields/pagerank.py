@@ -4,18 +4,16 @@ Gasteiger, Bojchevski, Günnemann (2019), "Predict then Propagate: Graph Neural 
 Personalized PageRank", with a depth that is continuous.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphode.fields.extension import Extension
+from graphode.fields.extension import WithStart
 from graphode.fields.validation import check_channels, check_graph
 from graphode.graphs import Graph
 
 
-class PageRankField(Extension):
+class PageRankField(WithStart):
     """Relaxation towards the mean of the neighbours and the state at the start.
 
         dh/ds = (1 − α) Â h + α h(0) − h
@@ -39,8 +37,12 @@ class PageRankField(Extension):
             raise ValueError(
                 f"`alpha` must be between 0 and 1, but is {alpha}. APPNP has 0.1; 0 is diffusion."
             )
-        self.field: Any = None
         self.channels, self.alpha = channels, alpha
+
+    @property
+    def remembers(self) -> bool:
+        """Whether h(0) travels with the state."""
+        return self.alpha > 0
 
     def forward(
         self, t: float | Tensor, z: Float[Tensor, "*batch nodes all_channels"], graph: Graph
@@ -48,21 +50,13 @@ class PageRankField(Extension):
         """The velocity of the state, and none of its start."""
         del t  # autonomous
         check_graph(self, graph)
-        if self.alpha == 0:
+        if not self.remembers:
             check_channels(self, z, self.channels)
             return graph.propagate(z) - z
         check_channels(self, z, 2 * self.channels, " (the state and its start)")
         h, start = z.chunk(2, -1)
         dh = torch.lerp(graph.propagate(h), start, self.alpha) - h
         return torch.cat([dh, torch.zeros_like(dh)], -1)
-
-    def pack(self, h: Float[Tensor, "*batch nodes channels"]) -> Tensor:
-        """The state, and again as h(0) where that is needed."""
-        return torch.cat([h, h], -1) if self.alpha > 0 else h
-
-    def unpack(self, z: Float[Tensor, "*lead nodes all_channels"]) -> Tensor:
-        """The state without its start."""
-        return z[..., : self.channels]
 
     def extra_repr(self) -> str:
         """Width and share."""

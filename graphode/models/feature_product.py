@@ -34,35 +34,10 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
         product = _multiplied(values, columns, *places)
         return product.reshape(rows, *lead, channels).movedim(0, -2)
     members = torch.broadcast_shapes(values.shape[:-1], weight.shape[:-2])
-    blocks = _blocks(places, math.prod(members))
+    blocks = places.repeated(math.prod(members))
     values = values.expand(*members, -1).reshape(-1)
     weight = weight.expand(*members, -1, -1).reshape(-1, channels)
     return _multiplied(values, weight, *blocks).reshape(*members, rows, channels)
-
-
-def _blocks(places: Sparsity, count: int) -> Sparsity:
-    """The block-diagonal pattern of `count` copies."""
-    rows, columns, entries = (n.numel() for n in (places.crow, places.crow_t, places.col))
-    index = places.col.dtype
-    if count * max(rows, columns, entries) >= torch.iinfo(torch.int32).max:
-        index = torch.int64
-    block = torch.arange(count, device=places.col.device)[:, None]
-
-    def starts(crow: Tensor) -> Tensor:
-        end = crow.new_full((1,), count * entries, dtype=torch.int64)
-        return torch.cat([(crow[:-1] + block * entries).flatten(), end]).to(index)
-
-    def shifted(position: Tensor, by: int) -> Tensor:
-        return (position + block * by).flatten().to(index)
-
-    return Sparsity(
-        starts(places.crow),
-        shifted(places.col, columns - 1),
-        starts(places.crow_t),
-        shifted(places.col_t, rows - 1),
-        shifted(places.order, entries),
-        shifted(places.inverse, entries),
-    )
 
 
 def _multiplied(values: Tensor, weight: Tensor, *places: Tensor) -> Tensor:
