@@ -3,10 +3,10 @@
 Teaching is one program and evaluating another, so that an epoch may go without the second; in a
 third an epoch is evaluated beside the teaching of the next. What the first, unrecorded calls have
 changed is put back, so that every epoch is a replay, whether the run was interrupted or not. An
-adaptive solver is recorded for as many attempts as any member
-needs; more attempts change nothing, as who has arrived rests. When a member comes to need more,
-the block of epochs is taken back, recorded anew with more attempts, and run again: results never
-depend on how many were recorded.
+adaptive solver is recorded for as many attempts as any member needs; more attempts change nothing,
+as who has arrived rests. When a member comes to need more, the block of epochs is taken back,
+recorded anew with more attempts, and run again: results never depend on how many were recorded. A
+solve that fails for good ends the run, as it does where nothing is recorded.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from graphode.experiments.objective import BatchedObjective
-from graphode.flows import Flow
+from graphode.flows import Flow, SolveError
 
 if TYPE_CHECKING:
     from graphode.experiments.training import Trainer
 
 CALLS_TO_RECORD = 4  # see `graphode.capture`
-MORE_ATTEMPTS = 2
+MORE_ATTEMPTS = 2  # then twice as many, in a block that needs more again
+MOST_ATTEMPTS = 500  # of a solve, each a part of the program
 
 Capture = Callable[..., Callable[[], None]]  # see `graphode.capture`, without its device
 
@@ -49,10 +50,22 @@ class Recording:
         """So many epochs."""
         before = self._snapshot() if self.adaptive else {}
         self._replay(epochs)
-        while self.adaptive and bool(self.trainer.gave_up.any()):
+        more = MORE_ATTEMPTS
+        while self.adaptive:
+            wants_more, fails = self.trainer.gave_up.any(0).tolist()
+            if not wants_more and not fails:
+                return
+            most = min(MOST_ATTEMPTS, *(flow.options.max_steps for flow in self.adaptive))
+            # What failed in a block with too few attempts may have failed for want of them.
+            if not wants_more or self.attempts >= most:
+                raise SolveError(
+                    f"A solve of some member did not reach its end in {self.attempts} attempts: "
+                    f"its steps became too small, or its state not finite."
+                )
             self.trainer.load(before)
-            self._record(self.attempts + MORE_ATTEMPTS)
+            self._record(min(self.attempts + more, most))
             self._replay(epochs)
+            more *= 2
 
     def _replay(self, epochs: int) -> None:
         self.trainer.run(epochs, self.teach, self.evaluate, self.both)

@@ -108,7 +108,8 @@ class Trainer:
         self.train_loss = torch.zeros(members, dtype=torch.float64, device=device)
         self.learn: Callable[[], None] = self.update
         self.attempts = 0
-        self.gave_up = torch.zeros(2, dtype=torch.bool, device=device)  # taught, evaluated
+        # Solves of teaching and of evaluating that ended for want of attempts, or failed for good.
+        self.gave_up = torch.zeros(2, 2, dtype=torch.bool, device=device)
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.awaited: torch.cuda.Stream | None = None
         self.kept = [p.detach().clone() for p in self.parameters if training.keep_selected]
@@ -220,10 +221,14 @@ class Trainer:
         return loss.detach(), gradients
 
     def _watch(self, solves: list[Stats], gave_up: Tensor) -> None:
-        """Notice solves that were recorded with too few attempts; others have raised."""
+        """Notice solves that did not end well in a recorded program; others have raised."""
         for stats in solves:
             if stats.status is not None:
-                gave_up.logical_or_((stats.status > Status.EVENT).any())
+                wants_more, fails = (
+                    stats.status == Status.MAX_STEPS,
+                    stats.status > Status.MAX_STEPS,
+                )
+                gave_up.logical_or_(torch.stack([wants_more.any(), fails.any()]))
 
     def count(self) -> Tensor:
         """Evaluations per solve at the present parameters, `[members, 3]`."""

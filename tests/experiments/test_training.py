@@ -2,19 +2,21 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import graphode as gd
 from graphode.ensembles import Ensemble
+from graphode.experiments import recording as recording_module
 from graphode.experiments.member_adam import MemberAdam
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
 from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.selection import Selection
 from graphode.experiments.training import TAUGHT, Trainer, Training
-from graphode.flows import flow
+from graphode.flows import Status, flow
 from tests.experiments.karate_runs import Silent, build, objective, train_in, training
 
 
@@ -393,6 +395,18 @@ def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch
         assert tensor.equal(traced.state()[name]), name
     # Evaluations are counted as they happen; of six epochs three were evaluated.
     torch.testing.assert_close(plain.block, traced.block, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("status", [Status.MAX_STEPS, Status.NON_FINITE])
+def test_a_recorded_solve_that_fails_for_good_ends_the_run(monkeypatch, status):
+    ensemble = Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), range(3))
+    trainer = Trainer(ensemble, objective(), training())
+    recording = Recording(trainer, lambda program, **_: program)
+    monkeypatch.setattr(recording_module, "MOST_ATTEMPTS", recording.attempts + 3)
+    ended = SimpleNamespace(status=torch.tensor([Status.SUCCESS, status, Status.SUCCESS]))
+    monkeypatch.setattr(trainer, "run", lambda *_: trainer._watch([ended], trainer.gave_up[1]))
+    with pytest.raises(gd.SolveError, match=r"did not reach its end in \d+ attempts"):
+        recording(1)
 
 
 @pytest.mark.parametrize(
