@@ -15,7 +15,7 @@ from graphode.flows.counting import report
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event, EventFunction, read_events
 from graphode.flows.fixed import UniformGrid, march
-from graphode.flows.gradients import Backprop, Gradient, find_gradient
+from graphode.flows.gradients import Gradient
 from graphode.flows.host import on_host
 from graphode.flows.integrate import integrate
 from graphode.flows.layout import Layout, SegmentedLayout, Time
@@ -30,8 +30,9 @@ from graphode.flows.problem import (
     read_interval,
     read_times,
 )
+from graphode.flows.recorded import check_recordable
 from graphode.flows.solution import Solution
-from graphode.flows.solve import OnFailure, Options, final_state, solve_problem
+from graphode.flows.solve import OnFailure, Options, final_state, record_problem, solve_problem
 from graphode.flows.stochastic import name_masks
 
 
@@ -134,6 +135,10 @@ class Flow(nn.Module):
         dense: bool = True,
     ) -> Solution:
         """The states at `times`, with cost, status and dense output; see `graphode.solve`."""
+        if _traced(h):
+            return record_problem(
+                self.field, self._args(graph), h, times, layout_of(h, graph), self.options, events
+            )
         layout = self._layout(h, graph)
         moments = read_times(times, layout)
         host = check_times(moments, layout)
@@ -156,30 +161,14 @@ class Flow(nn.Module):
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
         """A solve that never asks the host: what can be compiled and captured."""
         options = self.options
-        if not isinstance(find_gradient(options.gradient), Backprop):
-            raise ValueError(
-                f"Only a flow with gradient='backprop' can be compiled or captured, but this one "
-                f"has gradient={options.gradient!r}. Call it in eager mode, or change it."
-            )
-        method = options.method
-        if not method.can_be_recorded:
-            raise ValueError(
-                f"Solver {options.solver!r} differentiates the field to solve an equation in every "
-                f"step, which cannot be compiled or captured. Call the flow in eager mode, or use "
-                f"an explicit solver."
-            )
-        if options.step_size is not None:
-            raise ValueError(
-                f"The number of steps must be known for a flow to be compiled or captured, but "
-                f"`step_size={options.step_size}` counts them from the times. Give it `num_steps`."
-            )
+        check_recordable(options.method, options.solver, options.gradient, options.step_size)
         layout = layout_of(h, graph)
         f = Evaluation(self.field, self._args(graph), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))
         if options.num_steps is None:
             return self._attempts(f, h, start, end)
         grid = UniformGrid(start, end, options.num_steps)
-        y, _, _ = march(method, f, h.to(layout.working_dtype), grid)
+        y, _, _ = march(options.method, f, h.to(layout.working_dtype), grid)
         return y.to(layout.dtype)
 
     def _attempts(self, f: Evaluation, h: Tensor, start: Time, end: Time) -> Tensor:

@@ -11,7 +11,7 @@ from graphode.flows.control import StepControl, first_step, lone_first_step
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import Event, EventTracker
 from graphode.flows.fixed import Grid, UniformGrid, equal_steps, march
-from graphode.flows.layout import Time
+from graphode.flows.layout import Layout, Time
 from graphode.flows.lone import LoneSolve
 from graphode.flows.method import Method, Step
 from graphode.flows.outputs import Outputs
@@ -142,7 +142,7 @@ def _fixed(
     y, _, failed = march(
         settings.method, f, y0, grid, outputs=outputs, recorder=recorder, kept=steps, calls=calls
     )
-    status = finite_status(problem, y)
+    status = finite_status(problem.layout, y)
     if failed:
         status = torch.where(torch.stack(failed).any(0), int(Status.NOT_CONVERGED), status)
     if settings.raise_on_failure and bool((status != 0).any()):
@@ -168,9 +168,9 @@ def _fixed(
     return Result(states, y, stats, status, problem.per_sample(-1), (), kept)
 
 
-def finite_status(problem: Problem, y: Tensor) -> Tensor:
+def finite_status(layout: Layout, y: Tensor) -> Tensor:
     """SUCCESS or NON_FINITE per sample, without asking the host."""
-    size = problem.layout.rms(y.detach())
+    size = layout.rms(y.detach())
     return torch.where(size.isfinite(), int(Status.SUCCESS), int(Status.NON_FINITE))
 
 
@@ -185,7 +185,7 @@ def _first_failure(
         y, carry, failed = march(
             settings.method, f, y, grid, carry=carry, span=range(index, index + 1)
         )
-        status = finite_status(problem, y)
+        status = finite_status(problem.layout, y)
         if failed:
             status = torch.where(failed[0], int(Status.NOT_CONVERGED), status)
         if bool((status != 0).any()):

@@ -11,7 +11,7 @@ from graphode.flows.runge_kutta import RungeKutta
 from graphode.flows.tableaus import MIDPOINT
 
 # An output this close (in steps) to the end of a step is that end.
-_SNAP = 1e-9
+SNAP = 1e-9
 
 
 class Outputs:
@@ -64,7 +64,7 @@ class Outputs:
         inside = (index >= start) & (index < stop)
         theta = self._positions(step, first, last, inside)
         # A time with a gradient gets it from the interpolation, at the end of a step too.
-        at_end = ((theta - 1).abs() < _SNAP) & (not theta.requires_grad)
+        at_end = ((theta - 1).abs() < SNAP) & (not theta.requires_grad)
         if bool(at_end.all()):
             states: Tensor | list[Tensor] = [step.y1] * (last - first)
         else:

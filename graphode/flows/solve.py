@@ -24,6 +24,7 @@ from graphode.flows.host import on_host, refuse_transforms
 from graphode.flows.integrate import Result, Settings, integrate, steps_for, steps_of
 from graphode.flows.layout import Layout
 from graphode.flows.leapfrog import Leapfrog
+from graphode.flows.masks import is_recorded, is_traced
 from graphode.flows.method import Method
 from graphode.flows.methods import find_method, has_error_estimate
 from graphode.flows.problem import (
@@ -36,6 +37,7 @@ from graphode.flows.problem import (
     read_args,
     read_times,
 )
+from graphode.flows.recorded import check_recordable, recorded_times, solve_recorded
 from graphode.flows.solution import Solution
 from graphode.flows.stochastic import SolveNoise, check_redraw, noise_of
 
@@ -190,6 +192,8 @@ def solve(
     )
     check_state(y0, batch_dims)
     layout = Layout.of(y0, batch_dims)
+    if is_traced() or is_recorded(y0.device):
+        return record_problem(f, read_args(args), y0, times, layout, options, events)
     moments = read_times(times, layout)
     host = check_times(moments, layout)
     check_finite(y0)
@@ -220,6 +224,27 @@ def solve_problem(
         again = _again(problem, options, evaluation.noise)
         solution.dense = SolveAgain(problem, result.states, result.end_times, again)
     return solution
+
+
+def record_problem(
+    f: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    y0: Tensor,
+    times: Times,
+    layout: Layout,
+    options: Options,
+    events: object,
+) -> Solution:
+    """Solve a problem of which no value is known: in compiled code, or in a CUDA graph."""
+    if events not in ((), []):
+        raise ValueError(
+            "Events are located by looking at values, which a compiled or captured solve cannot. "
+            "Solve in eager mode, or leave them out."
+        )
+    method = options.method
+    check_recordable(method, options.solver, options.gradient, options.step_size)
+    moments = recorded_times(times, layout)
+    return solve_recorded(method, Evaluation(f, args, layout), y0, moments, options.num_steps)
 
 
 def final_state(

@@ -107,6 +107,7 @@ def test_non_finite_values_do_not_break_a_compiled_flow():
         ({"num_steps": 3, "gradient": "adjoint"}, "Only a flow with gradient='backprop'"),
         ({"solver": "implicit_euler", "num_steps": 3}, "'implicit_euler' differentiates the field"),
         ({"solver": "trapezoid", "num_steps": 3}, "'trapezoid' differentiates the field"),
+        ({"solver": "collocation", "num_steps": 3}, "'collocation' differentiates the field"),
         ({"solver": "rk4", "step_size": 0.5}, "The number of steps must be known"),
     ],
 )
@@ -115,3 +116,67 @@ def test_flow_that_cannot_be_compiled_says_why(options: dict, reason: str):
     compiled = torch.compile(flow, backend="eager")
     with pytest.raises(ValueError, match=reason):
         compiled(torch.randn(4, 3), torch.randn(4, 4))
+
+
+@pytest.mark.parametrize("solver", ["rk4", "adams", "dopri5"])
+@pytest.mark.parametrize(
+    "times",
+    [[0.0, 0.3, 1.0], torch.tensor([[0.0, 0.2, 0.25, 1.0], [1.0, 0.4, 0.1, 0.0]])],
+    ids=["shared", "own"],
+)
+def test_states_at_many_times_compile_with_their_status(solver: str, times: object):
+    flow = gd.Flow(Field(), solver=solver, num_steps=5)
+    h, graph = torch.randn(2, 4, 3), torch.randn(4, 4)
+
+    def run(h: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
+        solution = flow.solve(h, graph, times)
+        return solution.states, solution.status
+
+    def outcomes(function, h: Tensor) -> tuple[Tensor, ...]:
+        states, status = function(h, graph)
+        pulled = torch.autograd.grad(states.sin().sum(), [*flow.parameters()])
+        return states, status, *pulled
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(outcomes(compiled, h), outcomes(run, h), rtol=1e-10, atol=1e-12)
+    h[1, 0, 0] = torch.nan
+    assert compiled(h, graph)[1].tolist() == [gd.Status.SUCCESS, gd.Status.NON_FINITE]
+
+
+def test_any_right_hand_side_compiles():
+    def run(y: Tensor, k: Tensor) -> Tensor:
+        solution = gd.solve(
+            lambda t, y, k: -k * y, y, [0.0, 0.5, 1.0], (k,), solver="rk4", num_steps=4
+        )
+        return solution.states
+
+    point = torch.ones(3), torch.tensor(0.7)
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(*point), run(*point), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "reason"),
+    [
+        ({}, {}, "An adaptive solve decides its steps as it goes"),
+        ({"solver": "trapezoid", "num_steps": 3}, {}, "'trapezoid' differentiates the field"),
+        ({"solver": "rk4", "num_steps": 3, "gradient": "adjoint"}, {}, "gradient='backprop'"),
+        (
+            {"solver": "rk4", "num_steps": 3},
+            {"events": [lambda t, h: h[..., 0, 0]]},
+            "Events are located by looking at values",
+        ),
+    ],
+)
+def test_solve_that_cannot_be_compiled_says_why(options: dict, asked: dict, reason: str):
+    flow = gd.Flow(Field(), **options)
+    compiled = torch.compile(lambda h, graph: flow.solve(h, graph, **asked).states, backend="eager")
+    with pytest.raises(ValueError, match=reason):
+        compiled(torch.randn(4, 3), torch.randn(4, 4))
+
+
+def test_compiled_solution_says_that_it_has_no_dense_output():
+    flow = gd.Flow(Field(), solver="rk4", num_steps=2)
+    compiled = torch.compile(flow.solve, fullgraph=True, backend="eager")
+    with pytest.raises(RuntimeError, match=r"no dense output. Give the times you want"):
+        compiled(torch.randn(4, 3), torch.randn(4, 4)).at(0.5)
