@@ -31,7 +31,8 @@ class Stats:
     """The cost of a solve.
 
     Attributes:
-        evaluations: Field evaluations each sample needed, as if solved alone.
+        evaluations: Field evaluations each sample needed, as if solved alone; of an implicit solver
+            or collocation those of the sample that needed most in each step.
         accepted: Steps taken, per sample.
         rejected: Steps tried and refused, per sample.
         field_calls: Calls of the field, each on the whole batch.
