@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from graphode.ensembles.copies import copied
 from graphode.ensembles.likeness import differing_settings, settings_within
 from graphode.ensembles.members import Members, is_one_thing
+from graphode.ensembles.state import second_hold
 from graphode.ensembles.ties import Ties
 from graphode.flows import Flow
 from graphode.flows.stochastic import current_prefix, stochastic, torch_draw
@@ -66,6 +67,7 @@ class Ensemble(nn.Module):
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
         modules = [_built(build, seed) for seed in numbers]
         _check_alike(modules, numbers)
+        _warn_of_second_hold(modules[0])
         differences = [differing_settings(modules[0], module) for module in modules]
         differing = {path: name for found in differences[::-1] for path, name in found.items()}
         self.members = _joined(modules, differing, Ties())
@@ -184,6 +186,18 @@ def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
                 f"{seeds[0]} and {other.get(name, 'missing')} for seed {seed}. Put members of "
                 f"another kind into an ensemble of their own."
             )
+
+
+def _warn_of_second_hold(module: nn.Module) -> None:
+    found = second_hold(module)
+    if found is not None:
+        attribute, name = found
+        warnings.warn(
+            f"{type(module).__name__} holds {name!r} in its attribute {attribute!r} too. There "
+            f"members keep what they were built with, whatever is trained: read it by its name, or "
+            f"keep parameters in an `nn.ParameterList`.",
+            stacklevel=3,
+        )
 
 
 def _descriptions(module: nn.Module) -> dict[str, str]:

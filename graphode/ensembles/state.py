@@ -4,11 +4,15 @@ Members that are alike are evaluated as one module: what it keeps in a plain att
 or the state of before, all of them share.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
 NUMBERS = (bool, int, float, complex)
+
+# Where modules hold their parameters and buffers by name, or look them up by it.
+BY_NAME = ("_parameters", "_buffers", "_modules", "_flat_weights")
 
 
 def plain_state(module: nn.Module) -> dict[tuple[str, str], Any]:
@@ -19,6 +23,33 @@ def plain_state(module: nn.Module) -> dict[tuple[str, str], Any]:
         for name, value in vars(part).items()
         if isinstance(value, (*NUMBERS, Tensor))
     }
+
+
+def second_hold(module: nn.Module) -> tuple[str, str] | None:
+    """A plain attribute that holds a parameter or buffer of the module, and the name of that.
+
+    An ensemble puts each member's tensors where they have their names, and nowhere else.
+    """
+    names = {id(t): name for name, t in [*module.named_parameters(), *module.named_buffers()]}
+    for path, part in module.named_modules():
+        for attribute, value in vars(part).items():
+            if attribute not in BY_NAME:
+                for tensor in _tensors_in(value):
+                    if id(tensor) in names:
+                        return f"{path}.{attribute}" if path else attribute, names[id(tensor)]
+    return None
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Those in lists, tuples and dictionaries, which may hold themselves."""
+    waiting, met = [value], set()
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, Tensor):
+            yield held
+        elif isinstance(held, (list, tuple, dict)) and id(held) not in met:
+            met.add(id(held))
+            waiting.extend(held.values() if isinstance(held, dict) else held)
 
 
 def changed_attribute(

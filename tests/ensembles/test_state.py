@@ -150,6 +150,20 @@ def test_state_outside_buffers_is_told(kind, name):
         ensemble(x)
 
 
+class Listing(nn.Linear):
+    def __init__(self):
+        super().__init__(FEATURES, 2)
+        self.listed = {"all": [self.weight]}
+
+
+def test_parameters_that_are_also_held_without_a_name_are_told():
+    with (
+        pytest.warns(UserWarning, match=r"'0.weight' in its attribute '0.listed' too.*by its name"),
+        pytest.warns(UserWarning, match="differ in '0.listed'"),
+    ):
+        gd.Ensemble(lambda seed: nn.Sequential(Listing()), SEEDS)
+
+
 def test_a_lone_run_knows_what_its_member_has_counted():
     x, graph = problem()
     ensemble, lone = gd.Ensemble(lambda seed: Average(), SEEDS), alone(lambda s: Average(), 3)
