@@ -151,13 +151,13 @@ def evaluations(studio: Studio) -> None:
         "masks fixed per solve": studio.cell("gcde_dpr5", "cora_linqs"),
         "masks redrawn per evaluation": studio.cell("gcde_dpr5", "cora_linqs", "authors"),
     }
-    title = f"GCDE-dpr5 in training, {COLUMNS['cora_linqs']}"
+    title = f"GCDE-dpr5, {COLUMNS['cora_linqs']}"
     draw.evaluations(runs, title, studio.out / "evaluations.png")
 
 
 def energy(studio: Studio) -> None:
     """Whether states grow alike along depth."""
-    title = f"Smoothness of the embedding, GCDE-dpr5, {COLUMNS[studio.cora]}"
+    title = f"GCDE-dpr5, {COLUMNS[studio.cora]}"
     draw.energies(_spans(studio), title, studio.out / "energy.png")
 
 

@@ -74,7 +74,7 @@ def trajectories(runs: Mapping[str, Path], path: Path) -> None:
 
     The few nodes that go farthest are outside the view.
     """
-    with picture(path, len(runs), 3.4, 3.2) as panels:
+    with picture(path, len(runs), 3.4, 3.6) as panels:
         for axes, (title, folder) in zip(panels, runs.items(), strict=True):
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 paths, labels = arrays["projected"], arrays["labels"]
