@@ -210,10 +210,8 @@ class Flow(nn.Module):
 def layout_of(h: Tensor, graph: Any) -> Layout:
     """Every leading dimension is batch, and so is every graph of a ragged batch of graphs.
 
-    Of the graph, or the one inside an attributed graph, only its blocks are asked for: how many,
-    and whose each node is.
+    Of the graph only its blocks are asked for: how many, and whose each node is.
     """
-    graph = getattr(graph, "graph", graph)
     if getattr(graph, "num_graphs", 1) > 1 and graph.num_nodes == h.shape[-2]:
         return SegmentedLayout(
             h.shape, h.ndim - 1, h.dtype, h.device, graph.node_graph, tuple(graph.sizes)
