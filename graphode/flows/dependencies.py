@@ -71,7 +71,8 @@ def field_tensors(
 
 
 # Whose modules and functions read nothing but what they hold and are given.
-_CLOSED = ("torch", "graphode", "builtins", "collections", "functools", "numpy")
+_CLOSED = {"builtins", "collections", "functools", "torch", "graphode", "numpy"}
+_CLOSED |= {"jaxtyping", "beartype"}  # which check types around a function
 
 # What leads nowhere.
 _LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType)

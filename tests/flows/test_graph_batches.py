@@ -88,8 +88,8 @@ class Silenced(Field):
         return super().forward(t, self.dropout(h), graph)
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (2,)])
-@pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 3}, {"gradient": "checkpoint"}])
+@pytest.mark.parametrize("lead", [(), (1,)])
+@pytest.mark.parametrize("options", [{"num_steps": 2}, {"rtol": 0.1, "gradient": "checkpoint"}])
 @pytest.mark.parametrize("redraw", ["per_solve", "per_step"])
 @pytest.mark.parametrize("silences", [False, True], ids=["entries", "nodes"])
 def test_each_graph_has_the_masks_of_its_lone_solve(lead, options, redraw: Redraw, silences: bool):
