@@ -19,9 +19,10 @@ from graphode.experiments.node_models import builder
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
+from graphode.experiments.run_costs import mean_costs
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import sit
-from graphode.experiments.training import COSTS, Outcome, Training, train
+from graphode.experiments.training import Outcome, Training, train
 from graphode.experiments.trajectories import followed
 from graphode.flows import capture
 from graphode.graphs import Graph
@@ -156,7 +157,6 @@ def _result(
     kept = [k for k, epoch in enumerate(selected["epoch"]) if epoch >= 0]
     device = torch.device(config.device)
     measures = [name for name in selected if name not in ("seed", "epoch")]
-    rows = read_metrics(folder.path)
     return {
         "experiment": "node-classification",
         "config": settings_of(config),
@@ -178,16 +178,10 @@ def _result(
         "selected": selected,
         # Field evaluations per solve, over epochs and members: in training, in its backward pass,
         # and, over the epochs that were evaluated, in evaluation, where nothing is dropped.
-        "evaluations": {name: _mean(rows, name) for name in COSTS},
+        "evaluations": mean_costs(read_metrics(folder.path)),
         "seconds": outcome.seconds,
         "peak_memory_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None,
     }
-
-
-def _mean(rows: list[dict[str, Any]], name: str) -> float:
-    """Over members, and over the epochs that have a value."""
-    held = [row for row in rows if name in row]
-    return statistics.fmean([row[name] for row in held], [row["members"] for row in held])
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:

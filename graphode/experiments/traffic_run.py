@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
+from graphode.experiments.run_costs import mean_costs
 from graphode.experiments.run_folder import (
     RESULT,
     RunFolder,
@@ -50,7 +50,7 @@ from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
-from graphode.experiments.training import COSTS, Outcome, Training, train
+from graphode.experiments.training import Outcome, Training, train
 from graphode.flows import capture
 from graphode.graphs import Graph
 
@@ -205,11 +205,7 @@ def _result(
 
 def _evaluations(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Per solve, over epochs and members."""
-    weights = [row["members"] for row in rows]
-    found = {
-        name: statistics.fmean([row[name] for row in rows], weights) if rows else 0.0
-        for name in COSTS
-    }
+    found = mean_costs(rows)
     # Solves of a replayed update are not seen; those of validation are, and nothing is dropped.
     found["evaluations"] = found["evaluations"] or found["evaluations_without_masks"]
     return found

@@ -176,7 +176,8 @@ def test_a_zip_without_speeds_is_refused(small):
 
 def test_without_speeds_the_error_says_where_to_put_them(small):
     folder, _, _ = small
-    with pytest.raises(MissingFileError, match=rf"V_228\.csv or .* into one of {folder}"):
+    message = rf"V_228\.csv or .* into one of {folder}.*: they have no public address.*bytes\.$"
+    with pytest.raises(MissingFileError, match=message):
         pemsd7m(folder.parent)
 
 

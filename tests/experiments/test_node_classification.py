@@ -19,6 +19,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective, run
 from graphode.experiments.presets import MODELS
+from graphode.experiments.training import COSTS
 from graphode.fields import DepthVarying
 
 SMALL = {"hidden": 4, "epochs": 4, "log_every": 2, "members": 2, "device": "cpu"}
@@ -112,7 +113,7 @@ def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, m
         {"seed": [0, 1], "epoch": [3, -1], "test_accuracy": [0.5, float("nan")]}, 1.0, None
     )
     monkeypatch.setattr(node_run, "read_metrics", lambda path: [{"members": 2, **costs}])
-    costs = dict.fromkeys(node_run.COSTS, 1.0)
+    costs = dict.fromkeys(COSTS, 1.0)
     config = NodeClassification.of("gcn_star", **SMALL)
     folder = node_run.RunFolder(tmp_path, config)
     result = node_run._result(config, cora_linqs(), outcome, folder, 10)
@@ -125,8 +126,8 @@ def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, m
 def test_costs_are_means_over_the_epochs_that_have_them(tmp_path, monkeypatch):
     rows = [
         {"members": 2, "evaluations": 4.0, "backward_evaluations": 0.0},
-        {"members": 2, **dict.fromkeys(node_run.COSTS, 6.0)},
-        {"members": 1, **dict.fromkeys(node_run.COSTS, 9.0)},
+        {"members": 2, **dict.fromkeys(COSTS, 6.0)},
+        {"members": 1, **dict.fromkeys(COSTS, 9.0)},
     ]
     monkeypatch.setattr(node_run, "read_metrics", lambda path: rows)
     config = NodeClassification.of("gcn_star", **SMALL)
