@@ -135,7 +135,7 @@ class EdgeDropout(DropsAtRandom):
     def forward(self, graph: Graph) -> Graph:
         if not self.is_active:
             return graph
-        if not has_one_mask():
+        if not self.draws_for_all:
             raise ValueError(
                 "EdgeDropout drops the same edges for all samples, as they share a graph, but "
                 "masks are drawn for each sample here. Leave out `sample` of "

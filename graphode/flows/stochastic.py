@@ -219,6 +219,13 @@ class Stochastic(nn.Module):
         return row if is_own else None
 
     @property
+    def draws_for_all(self) -> bool:
+        """Whether its mask that is due now is shared by all members and samples."""
+        if _solve is not None and self.redraw == "per_solve":
+            return _listed(_solve.prefix) is None  # whatever steps samples have
+        return has_one_mask()
+
+    @property
     def is_active(self) -> bool:
         """Whether anything is drawn now."""
         return self.training

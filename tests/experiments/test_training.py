@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from graphode.experiments.recording import Recording
 from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.selection import Selection
 from graphode.experiments.training import TAUGHT, Trainer, Training
-from graphode.flows import Status, flow
+from graphode.flows import Stats, Status, flow
 from tests.experiments.karate_runs import Silent, build, objective, train_in, training
 
 
@@ -403,7 +402,9 @@ def test_a_recorded_solve_that_fails_for_good_ends_the_run(monkeypatch, status):
     trainer = Trainer(ensemble, objective(), training())
     recording = Recording(trainer, lambda program, **_: program)
     monkeypatch.setattr(recording_module, "MOST_ATTEMPTS", recording.attempts + 3)
-    ended = SimpleNamespace(status=torch.tensor([Status.SUCCESS, status, Status.SUCCESS]))
+    counts = torch.ones(3, dtype=torch.int64)
+    statuses = torch.tensor([Status.SUCCESS, status, Status.SUCCESS])
+    ended = Stats(counts, counts, counts, field_calls=1, status=statuses)
     monkeypatch.setattr(trainer, "run", lambda *_: trainer._watch([ended], trainer.gave_up[1]))
     with pytest.raises(gd.SolveError, match=r"did not reach its end in \d+ attempts"):
         recording(1)
