@@ -50,7 +50,7 @@ def test_a_forecast_for_now_is_the_observation_and_moves_away_smoothly(model):
         torch.nn.init.normal_(parameter, std=0.4)
     graph, (x, times) = graph_of(), window()
     ahead = torch.tensor([1e-7, 0.05, 0.1])
-    y = system(x, times, graph, times[:, -1:] + ahead)[..., 0]
+    y = system.eval()(x, times, graph, times[:, -1:] + ahead)[..., 0]
     last = x[:, -1, :, 0]
     torch.testing.assert_close(y[:, 0], last, rtol=0, atol=1e-5)
     first, second = y[:, 1] - last, y[:, 2] - last
