@@ -107,8 +107,9 @@ def _served(
     """`states` with those of the outputs that are the step's `own`."""
     place = torch.where(own, theta, 1.0)
     found = method.interpolate(f, step, place)
-    # The end is y1 to the bit, as it is for the next step.
-    found = torch.where(f.layout.spread((place - 1).abs() < SNAP), step.y1, found)
+    if not theta.requires_grad:  # which comes by the interpolation, at the end of a step too
+        # The end is y1 to the bit, as it is for the next step.
+        found = torch.where(f.layout.spread((place - 1).abs() < SNAP), step.y1, found)
     return torch.where(f.layout.spread(own), found, states)
 
 

@@ -5,6 +5,11 @@ import torch
 from torch import Tensor
 
 import graphode as gd
+from graphode.flows.evaluation import Evaluation
+from graphode.flows.layout import Layout
+from graphode.flows.recorded import solve_recorded
+from graphode.flows.runge_kutta import RungeKutta
+from graphode.flows.tableaus import RK4
 from tests.problems import gompertz
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
@@ -142,3 +147,17 @@ def test_a_list_of_numbers_keeps_its_digits_beside_a_tensor():
 def test_tensors_of_different_shapes_in_a_list_are_refused():
     with pytest.raises(ValueError, match=r"one shape, .* shapes \(\), \(2,\).*\[\*batch, time\]"):
         gd.solve(field, torch.ones(2, 1), [0.0, torch.tensor([1.0, 2.0])], batch_dims=1)
+
+
+@pytest.mark.parametrize("times", [[0.0, 0.3, 0.5, 1.0], [[0.0, 0.25, 1.0], [1.0, 0.5, 0.0]]])
+def test_recorded_times_have_their_gradients_at_the_end_of_a_step_too(times: list):
+    """What is compiled or captured does not know where a step ends, and may not cut there."""
+    y0, moments = torch.randn(2, 3), torch.tensor(times, requires_grad=True)
+    layout = Layout.of(y0, batch_dims=1)
+    recorded = solve_recorded(RungeKutta(RK4), Evaluation(field, (), layout), y0, moments, 4)
+    eager = gd.solve(field, y0, moments, solver="rk4", num_steps=4, batch_dims=1)
+    found, expected = (
+        torch.autograd.grad(solution.states.sin().sum(), moments)[0]
+        for solution in (recorded, eager)
+    )
+    torch.testing.assert_close(found, expected)
