@@ -94,11 +94,15 @@ class Collocation(Method):
         nodes = self.grid.nodes[1:].tolist()
         return torch.stack([f(t + node * dt, y) for node, y in zip(nodes, values, strict=True)])
 
-    def _integrate(self, first: Tensor, others: Tensor) -> Tensor:
-        """S f at every node but the first."""
-        matrix = torch.from_numpy(self.grid.integrals).to(others.device, others.dtype)
-        total = torch.tensordot(matrix[:, 1:], others, dims=1)
-        return total + matrix[:, 0].reshape(-1, *(1,) * first.ndim) * first
+    def _integrate(self, others: Tensor) -> Tensor:
+        """S f at every node but the first, of what f is at all nodes but the first."""
+        matrix = torch.from_numpy(self.grid.integrals[:, 1:]).to(others.device, others.dtype)
+        return torch.tensordot(matrix, others, dims=1)
+
+    def _known(self, f: Evaluation, y: Tensor, dt: Time, first: Tensor) -> Tensor:
+        """y(0) and what f at the first node adds, at every node but the first."""
+        weights = torch.from_numpy(self.grid.integrals[:, 0]).to(y.device, y.dtype)
+        return y + f.layout.scale(dt) * weights.reshape(-1, *(1,) * y.ndim) * first
 
     def _fixed_point(
         self, f: Evaluation, t: Time, y: Tensor, dt: Time, first: Tensor
@@ -106,11 +110,12 @@ class Collocation(Method):
         scale = f.layout.scale(dt)
         nodes = torch.from_numpy(self.grid.nodes[1:]).to(y.device, y.dtype)
         values = y + scale * nodes.reshape(-1, *(1,) * y.ndim) * first
+        known = self._known(f, y, dt, first)
         mixer = Anderson(f.layout, _MEMORY)
         solved = torch.zeros(f.layout.batch_shape, dtype=torch.bool, device=y.device)
         found = values
         for _ in range(_MAX_ITERATIONS):
-            image = y + scale * self._integrate(first, self._derivatives(f, t, dt, values))
+            image = known + scale * self._integrate(self._derivatives(f, t, dt, values))
             tolerated = self.atol + self.rtol * image.abs()
             change = f.layout.rms((image - values) / tolerated).amax(0)
             # A sample keeps the first image that satisfies it, as if it were alone.
@@ -127,12 +132,12 @@ class Collocation(Method):
         """The node values with their derivatives."""
         scale = f.layout.scale(dt)
 
-        def residual(values: Tensor) -> Tensor:
-            return values - y - scale * self._integrate(first, self._derivatives(f, t, dt, values))
+        def left(values: Tensor) -> Tensor:
+            return values - scale * self._integrate(self._derivatives(f, t, dt, values))
 
-        tolerance = solution_tolerance(f.layout.dtype)
+        known, tolerance = self._known(f, y, dt, first), solution_tolerance(f.layout.dtype)
         return implicit_value(
-            residual, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)[0]
+            left, known, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)[0]
         )
 
 

@@ -60,17 +60,18 @@ class ImplicitOneStep(Method):
         base = y if self.weight == 1 else y + (1 - self.weight) * scale * carry[0]
         gain = self.weight * scale
 
-        def residual(z: Tensor) -> Tensor:
-            return z - base - gain * f(t + dt, z)
+        def left(z: Tensor) -> Tensor:
+            return z - gain * f(t + dt, z)
 
         with torch.no_grad():
-            solution, failed = newton(residual, y.detach(), layout)
+            known = base.detach()
+            solution, failed = newton(lambda z: left(z) - known, y.detach(), layout)
         if not torch.is_grad_enabled():
             derivative = () if self.weight == 1 else (f(t + dt, solution),)
             return Step(t, dt, y, solution, (), derivative, failed)
         tolerance = solution_tolerance(layout.dtype)
         y1 = implicit_value(
-            residual, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)[0]
+            left, base, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)[0]
         )
         # f(t⁺, y1) by the equation saves evaluating it; a sample of zero span has no use for it.
         divisor = torch.where(gain == 0, 1.0, gain) if isinstance(gain, Tensor) else gain

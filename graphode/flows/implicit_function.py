@@ -17,7 +17,6 @@ from torch import Tensor
 
 from graphode.flows.krylov import Operator
 
-Residual = Callable[[Tensor], Tensor]
 LinearSolve = Callable[[Operator, Tensor], Tensor]
 
 
@@ -56,21 +55,27 @@ class _Solve(torch.autograd.Function):
         return back, None, None, None
 
 
-def implicit_value(residual: Residual, solution: Tensor, solve: LinearSolve) -> Tensor:
-    """`solution` of residual(z) = 0, with its first and second derivatives, if it has any.
+def implicit_value(
+    left: Callable[[Tensor], Tensor], right: Tensor, solution: Tensor, solve: LinearSolve
+) -> Tensor:
+    """`solution` of left(z) = right, with its first and second derivatives, if it has any.
+
+    The matrix is that of `left` alone. What a step starts from is on the right, so that the systems
+    of a step are solved without a walk through the graph of all steps before it.
 
     Args:
-        residual: r, carrying gradients to all it depends on.
-        solution: z.
-        solve: A, b ↦ A⁻¹ b for a linear map A.
+        left: Of z, carrying gradients to all it depends on.
+        right: Carries gradients too.
+        solution: Its value.
+        solve: Solves M x = b, given the product with M.
     """
     point = solution.detach().requires_grad_()
-    value = residual(point)
-    if not depends_on_more(value, point):
+    value = left(point)
+    if not (right.requires_grad or depends_on_more(value, point)):
         return solution.detach()
     system = _Linearization(value, point, solve)
-    once = solution.detach() - _Solve.apply(value, system, False, True)  # pyright: ignore[reportOperatorIssue]
-    return once - _Solve.apply(residual(once), system, False, True)
+    once = solution.detach() - _Solve.apply(value - right, system, False, True)  # pyright: ignore[reportOperatorIssue]
+    return once - _Solve.apply(left(once) - right, system, False, True)
 
 
 def depends_on_more(value: Tensor, point: Tensor) -> bool:

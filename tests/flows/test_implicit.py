@@ -191,6 +191,35 @@ def test_a_gradient_does_not_remember_the_one_before(solver: str):
     torch.testing.assert_close(again, first, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("solver", [*IMPLICIT, "collocation"])
+def test_a_step_walks_no_graph_of_the_steps_before(solver: str, monkeypatch: pytest.MonkeyPatch):
+    """Neither forwards nor backwards, where every product with a matrix is a gradient."""
+    grad = torch.autograd.grad
+
+    def longest(num_steps: int) -> int:
+        sizes = []
+
+        def counted(outputs: Tensor, *rest: object, **options: bool) -> tuple[Tensor, ...]:
+            stack, seen = [outputs.grad_fn], set()
+            while stack:
+                node = stack.pop()
+                if node is not None and node not in seen:
+                    seen.add(node)
+                    stack.extend(parent for parent, _ in node.next_functions)
+            sizes.append(len(seen))
+            return grad(outputs, *rest, **options)
+
+        monkeypatch.setattr(torch.autograd, "grad", counted)
+        y0, rate = torch.ones(2, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+        end = gd.solve(
+            lambda t, y: -rate * y**2, y0, [0.0, 1.0], solver=solver, num_steps=num_steps
+        ).states[-1]
+        grad(end.sum(), (y0, rate))
+        return max(sizes)
+
+    assert longest(num_steps=2) == longest(num_steps=6)
+
+
 def test_collocation_with_nodes_of_its_own_is_saved_and_shown(tmp_path: Path):
     flow = gd.Flow(gd.GraphConvField([2, 2]), solver=gd.Collocation(nodes=8), num_steps=1)
     assert "Collocation(rtol=1e-08, atol=1e-10, nodes=8)" in repr(flow)
