@@ -9,6 +9,7 @@ autograd graph of one evaluation is followed too, unless torch's modules and our
 
 import dis
 import functools
+import sys
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -71,8 +72,11 @@ def field_tensors(
 
 
 # Whose modules and functions read nothing but what they hold and are given.
-_CLOSED = {"builtins", "collections", "functools", "torch", "graphode", "numpy"}
+_CLOSED = {"torch", "torch_geometric", "graphode", "numpy", *sys.stdlib_module_names}
 _CLOSED |= {"jaxtyping", "beartype"}  # which check types around a function
+
+# Other libraries may read anything, but what their functions name is hardly the user's, and much.
+_INSTALLED = ("site-packages", "dist-packages")
 
 # What leads nowhere.
 _LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType)
@@ -107,16 +111,19 @@ def _held_by(thing: Any) -> list[Any]:
     elif isinstance(thing, FunctionType):
         held += [thing.__defaults__, thing.__kwdefaults__]
         held += [_content(cell) for cell in thing.__closure__ or ()]
-        if _is_foreign(thing):
+        if _is_own_function(thing):
             held += [_named(chain, thing.__globals__) for chain in _globals_of(thing.__code__)]
     elif _is_foreign(thing):
         for kind in type(thing).__mro__:
-            held += [part for part in vars(kind).values() if _is_foreign_function(part)]
+            held += [part for part in vars(kind).values() if _is_own_function(part)]
     return held
 
 
-def _is_foreign_function(part: Any) -> bool:
-    return isinstance(part, FunctionType) and _is_foreign(part)
+def _is_own_function(thing: Any) -> bool:
+    """Whether `thing` is a function of the user's, whose code says what it reads."""
+    if not isinstance(thing, FunctionType) or not _is_foreign(thing):
+        return False
+    return not any(folder in thing.__code__.co_filename for folder in _INSTALLED)
 
 
 def _content(cell: Any) -> Any:

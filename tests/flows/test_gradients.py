@@ -2,14 +2,17 @@
 
 import functools
 import math
+import tempfile
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch_geometric.nn import GCNConv
 
 import graphode as gd
+from graphode.flows.dependencies import _reached_from
 from graphode.flows.recorder import Recorder
 from tests.problems import gompertz
 
@@ -470,6 +473,20 @@ def test_function_inside_a_field_of_ours_keeps_its_gradients(name: str, gradient
         flow = gd.Flow(field, solver="rk4", num_steps=20, gradient=method)
         pulled.append(torch.autograd.grad(flow(torch.ones(3, 2)).square().sum(), weight))
     assert_close(pulled[1], pulled[0], 1e-12 if gradient == "checkpoint" else 1e-4)
+
+
+class Asks(nn.Module):
+    """A field of which a library is a part."""
+
+    def forward(self, t: Tensor, h: Tensor, graph: object = None) -> Tensor:
+        return -h if t == pytest.approx(0.0) or tempfile.gettempdir() else h
+
+
+@pytest.mark.parametrize("name", ["named", "PyG's"])
+def test_search_for_tensors_does_not_wander_through_libraries(name: str):
+    """It is made before every solve, and what is in their sources is no part of a field."""
+    field = Asks() if name == "named" else gd.ConvField(GCNConv(2, 2))
+    assert len(_reached_from(field)) < 30
 
 
 @pytest.mark.parametrize("gradient", ["checkpoint", "adjoint"])
