@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from graphode.graphs.full import dense_product
 from graphode.graphs.graph import Graph
-from graphode.graphs.normalization import check_kind, power
+from graphode.graphs.normalization import LAPLACIANS, check_kind, power
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.validation import (
     ArrayLike,
@@ -103,7 +103,7 @@ class DenseGraph(Graph):
                 f'The normalisation "{kind}" needs weights of 0 or more, but some are negative. '
                 f'Use a kernel of them, or the kind "laplacian", which divides by nothing.'
             )
-        is_laplacian = kind.endswith("laplacian")
+        is_laplacian = kind in LAPLACIANS
         matrix, one = self.matrix, torch.eye(self.matrix.shape[-1], device=self.matrix.device)
         if self_loops if self_loops is not None else not is_laplacian:
             matrix = torch.where((one > 0) & (matrix == 0), 1.0, matrix)
@@ -202,7 +202,7 @@ class DenseGraph(Graph):
     def _entries(self) -> tuple[Tensor, ...]:
         """Graph, row and column of every entry that is not zero, and of a Laplacian's diagonal."""
         present = self.matrix.detach().reshape(-1, *self.matrix.shape[-2:]) != 0
-        if self.kind is not None and self.kind.endswith("laplacian"):
+        if self.kind in LAPLACIANS:
             # Whoever shifts a Laplacian expects its diagonal, of isolated nodes too.
             present = present | torch.eye(present.shape[-1], dtype=torch.bool, device=self.device)
         return present.nonzero(as_tuple=True)

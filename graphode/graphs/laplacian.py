@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from graphode.graphs.graph import Graph
-from graphode.graphs.normalization import KINDS
+from graphode.graphs.normalization import LAPLACIANS
 
 # Below this, all eigenvalues of the dense matrix are cheaper than iterations, and always found.
 DENSE_NODES = 256
-LAPLACIANS = tuple(kind for kind in KINDS if kind.endswith("laplacian"))
 
 
 def scaled_laplacian(

@@ -18,7 +18,7 @@ def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor
     """Edges and weights of the normalised matrix; `Graph.normalize` has the formulas."""
     check_kind(graph, kind)
     _check_weights(graph, kind)
-    is_laplacian = kind.endswith("laplacian")
+    is_laplacian = kind in LAPLACIANS
     edge_index, weight = graph.edge_index, graph.edge_weight
     degrees = graph.degrees
     missing = _nodes_without_loop(graph)
