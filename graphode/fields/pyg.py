@@ -24,8 +24,9 @@ class ConvField(Extension):
     Such layers normalise by themselves, so they are given the source of a normalised graph. The
     edge weights are passed where the layer's `forward` has an `edge_weight`, the attributes of an
     `AttributedGraph` where it has an `edge_attr`. Leading dimensions of the state become copies
-    of the graph, side by side. A layer with dropout draws a new mask at every evaluation, as it
-    does in PyG: use it with fixed steps.
+    of the graph, side by side; a layer whose `forward` has a `batch` (`GPSConv`) is told which node
+    belongs to which of them. A layer with dropout draws a new mask at every evaluation, as it does
+    in PyG: use it with fixed steps.
 
     Edges that `EdgeDropout` has dropped are left out. Under `vmap`, `torch.compile` and in CUDA
     graphs, where no shape may depend on a mask, they are passed with the weight 0 instead.
@@ -52,6 +53,7 @@ class ConvField(Extension):
             "edge_attr" in named and named["edge_attr"].default is inspect.Parameter.empty
         )
         self.takes_start = "x_0" in named
+        self.takes_batch = "batch" in named
         _check_layer(layer, named)
 
     def forward(
@@ -90,6 +92,9 @@ class ConvField(Extension):
         }
         if self.takes_weight:
             named["edge_weight"] = weight.to(h.dtype).repeat(copies)
+        if self.takes_batch:
+            start = torch.arange(copies, device=h.device)[:, None] * graph.num_graphs
+            named["batch"] = (start + graph.node_graph).flatten()
         if attributes is not None:
             named["edge_attr"] = attributes.repeat(copies, 1)
         x = flat.reshape(-1, h.shape[-1])
@@ -140,7 +145,7 @@ def _check_layer(layer: nn.Module, named: Any) -> None:
             f"ConvField needs a layer whose forward takes `x` and `edge_index`, but that of {name} "
             f"takes: {', '.join(named)}. Wrap it in a module that does."
         )
-    known = {"edge_index", "edge_weight", "edge_attr", "x_0"}
+    known = {"edge_index", "edge_weight", "edge_attr", "x_0", "batch"}
     wanted = [
         key
         for position, (key, parameter) in enumerate(named.items())

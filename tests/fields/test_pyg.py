@@ -95,6 +95,16 @@ def test_a_layer_sees_edge_attributes():
         F.ConvField(layer)(0.0, h, graph)
 
 
+def test_attention_to_all_nodes_stays_within_a_sample_and_within_a_graph():
+    field = F.ConvField(pyg.GPSConv(4, pyg.GCNConv(4, 4), heads=2, norm=None)).eval()
+    graph, h = weighted_graph(), torch.randn(2, 6, 4)
+    other = graph.subgraph([0, 1, 2, 3])
+    alone = [field(0.0, h[0], graph), field(0.0, h[1, :4], other)]
+    torch.testing.assert_close(field(0.0, h, graph)[0], alone[0])
+    ragged = torch.cat([h[0], h[1, :4]])
+    torch.testing.assert_close(field(0.0, ragged, Graph.batch([graph, other])), torch.cat(alone))
+
+
 def test_graph_convolution_equals_pyg():
     graph, layer = weighted_graph(), pyg.GCNConv(4, 4)
     field = F.GraphConvField([4, 4])
