@@ -132,15 +132,11 @@ class DenseGraph(Graph):
             return h.flatten(-2 - len(batch), -2)
         return h
 
-    def to(
-        self,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> DenseGraph:
-        """The same graph on another device, or with weights of another dtype."""
-        check_dtype(dtype)
-        source = None if self.source is None else self.source.to(device, dtype)
-        matrix = self.matrix.to(device=device, dtype=dtype)
+    def to(self, *args: Any, **kwargs: Any) -> DenseGraph:
+        """The same graph on another device, or with weights of another dtype, as `Tensor.to`."""
+        matrix = self.matrix.to(*args, **kwargs)
+        check_dtype(matrix.dtype)
+        source = None if self.source is None else self.source.to(*args, **kwargs)
         return DenseGraph._of(matrix, source, self.kind, self._nonnegative)
 
     @property

@@ -181,17 +181,13 @@ class Graph:
         """
         return Graph._trusted(self._pattern, edge_weight, prepare=False, thinned=True)
 
-    def to(
-        self,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Graph:
-        """The same graph on another device, or with weights of another dtype."""
-        check_dtype(dtype)
-        weight = self.edge_weight.to(device=device, dtype=dtype)
+    def to(self, *args: Any, **kwargs: Any) -> Graph:
+        """The same graph on another device, or with weights of another dtype, as `Tensor.to`."""
+        weight = self.edge_weight.to(*args, **kwargs)
+        check_dtype(weight.dtype)
         if weight is self.edge_weight:
             return self
-        source = None if self.source is None else self.source.to(device, dtype)
+        source = None if self.source is None else self.source.to(*args, **kwargs)
         pattern = self._pattern
         if weight.device != self.device:
             pattern = pattern.to(weight.device)

@@ -114,9 +114,9 @@ def is_shared(edge_weight: Any) -> bool:
     return getattr(edge_weight, "requires_grad", False) or isinstance(edge_weight, nn.Parameter)
 
 
-def check_dtype(dtype: torch.dtype | None) -> None:
+def check_dtype(dtype: torch.dtype) -> None:
     """Refuse a dtype that weights cannot have."""
-    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+    if not dtype.is_floating_point:
         raise TypeError(
             f"`dtype` must be a real floating type, but it is {dtype}. Edge weights multiply "
             "states: choose the dtype of the states."

@@ -87,11 +87,9 @@ class SparseFeatures:
         features.__dict__["shape"] = shape
         return features
 
-    def to(
-        self, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
-    ) -> SparseFeatures:
-        """The same on another device, or in another dtype."""
-        values = self.values.to(device=device, dtype=dtype)
+    def to(self, *args: Any, **kwargs: Any) -> SparseFeatures:
+        """The same on another device, or in another dtype, as `Tensor.to`."""
+        values = self.values.to(*args, **kwargs)
         places = Sparsity(*(part.to(values.device) for part in self._places))
         return self._like(values, places)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from torch_geometric.data import Data
 
-from graphode.graphs import Graph
+from graphode.graphs import DenseGraph, Graph
 from tests.graphs.strategies import matrices
 
 PATH = torch.tensor([[0, 1], [1, 2]])  # 0 → 1 → 2
@@ -146,6 +146,16 @@ def test_weights_follow_the_dtype_of_the_state():
         torch.testing.assert_close(product.double(), matrix @ h, atol=tolerance, rtol=tolerance)
     assert graph.to(dtype=torch.float32).edge_weight.dtype == torch.float32
     assert graph.to("cpu", torch.float32).normalize("laplacian").to(dtype=torch.float64).source
+
+
+def test_a_graph_moves_as_a_tensor_does():
+    graph = Graph.from_dense(random_matrix(5)).normalize("laplacian")
+    for moved in (graph, DenseGraph.from_graph(graph)):
+        for words in ((torch.float32,), ("cpu", torch.float32), (torch.zeros(1).float(),)):
+            there = moved.to(*words)
+            assert there.dtype == torch.float32
+            assert there.source is not None
+            assert there.source.dtype == torch.float32
 
 
 def test_autocast_leaves_the_dtype_of_the_state():
