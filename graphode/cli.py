@@ -131,3 +131,7 @@ def _unknown(asked: list[str], known: list[tuple[str, ...]]) -> str:
 def _refuse(reason: str) -> NoReturn:
     Console(stderr=True).print(f"[red]graphode:[/red] {escape(reason)}", highlight=False)
     sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """The command line by itself: what it offers, and how it says no."""
 
+import runpy
 import subprocess
 import sys
 
@@ -32,6 +33,12 @@ def test_the_list_has_every_command():
 def test_the_version_is_that_of_the_package(capsys):
     cli.main(["--version"])
     assert capsys.readouterr().out == f"graphode {graphode.__version__}\n"
+
+
+def test_the_module_is_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["graphode", "--version"])
+    runpy.run_path(cli.__file__, run_name="__main__")  # as `python -m graphode.cli` does
+    assert capsys.readouterr().out.startswith("graphode ")
 
 
 def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
