@@ -57,10 +57,13 @@ def accuracies(member: dict[str, Any], patience: int | None) -> list[float]:
     return [accuracy[chosen_epoch(loss, patience)] for loss, accuracy in pairs]
 
 
-def trained(config: NodeClassification, data: Any, seed: int) -> dict[str, Any]:
+def trained(
+    config: NodeClassification, data: Any, seed: int, device: torch.device
+) -> dict[str, Any]:
     """One member's losses of who chooses and accuracies of who measures, `[pairs][epochs]`."""
-    objective = ValidationObjective.of(data, torch.device("cpu"))
-    ensemble = Ensemble(builder(config, data.num_features, data.num_classes), [seed])
+    objective = ValidationObjective.of(data, device)
+    build = builder(config, data.num_features, data.num_classes)
+    ensemble = Ensemble(build, [seed]).to(device)
     training = Training(epochs=config.epochs, lr=config.lr, weight_decay=config.decays)
     trainer = Trainer(ensemble, objective, training)
     pairs = halves_of(objective.val)
@@ -83,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dataset", default="citeseer")
     parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--members", type=int, default=30)
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--out", type=Path)
@@ -92,7 +96,7 @@ def main() -> None:
     config = NodeClassification.of("diffusion", args.dataset, "tuned", **length)
     found: dict[int | None, list[float]] = {patience: [] for patience in PATIENCES}
     for seed in range(FIRST_SEED, FIRST_SEED + args.members):
-        member = trained(config, data, seed)
+        member = trained(config, data, seed, torch.device(args.device))
         for patience, means in found.items():
             means.append(statistics.fmean(accuracies(member, patience)))
         line = {str(p): round(statistics.fmean(means), 4) for p, means in found.items()}
@@ -103,7 +107,7 @@ def main() -> None:
     ]
     result = {
         "benchmark": "early_stopping",
-        "machine": machine("cpu"),
+        "machine": machine(args.device),
         "dataset": args.dataset,
         "epochs": args.epochs,
         "splits": SPLITS,

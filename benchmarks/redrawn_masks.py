@@ -97,27 +97,28 @@ def main() -> None:
     which.add_argument("--folder", type=Path)
     which.add_argument("--ended", type=Path, nargs="+", help="folders of runs that have ended")
     parser.add_argument("--fixed", type=Path, help="folder of the same run with fixed masks")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.ended:
-        written({"machine": machine("cpu"), **selections(args.ended)}, args.out)
+        written({"machine": machine(args.device), **selections(args.ended)}, args.out)
         return
     if not (args.folder / CHECKPOINT).exists():
         parser.error(f"{args.folder} has no checkpoint yet. Name the folder of a run that has one.")
     config = NodeClassification(**read_json(args.folder / CONFIG))
     weights = load_file(args.folder / CHECKPOINT)
     data = load_node_data(config.dataset, args.data_root)
-    graph = data.graph.normalize("sym").to(dtype=torch.float32)
-    x = gd.SparseFeatures(data.features)
+    graph = data.graph.normalize("sym").to(args.device, torch.float32)
+    x = gd.SparseFeatures(data.features).to(args.device)
     build = builder(config, data.num_features, data.num_classes)
     names = [name for name, _ in Ensemble(build, [0]).named_parameters()]
 
     rows = []
     for member in range(args.members):
         torch.manual_seed(member)
-        model = build(member)
+        model = build(member).to(args.device)
         row: dict[str, Any] = {"seed": member, "at the start": counts(model, x, graph, member)}
         with torch.no_grad():
             for parameter, name in zip(model.parameters(), names, strict=True):
@@ -128,8 +129,9 @@ def main() -> None:
 
     redrawn = along(args.folder)
     result = {
-        "machine": machine("cpu"),
-        "trained_epochs": int(weights["epoch"]),
+        "machine": machine(args.device),
+        # The checkpoint of a run that has ended holds weights alone.
+        "trained_epochs": int(weights.get("epoch", config.epochs)),
         "solves": rows,
         "redrawn": redrawn,
         "fixed": along(args.fixed)[: len(redrawn)] if args.fixed else [],
