@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_channels, check_dtype, check_graph
+from graphode.fields.validation import check_dtype, check_graph, check_packed
 from graphode.graphs import Graph
 
 
@@ -63,7 +63,7 @@ class CGNNField(WithStart):
     ) -> Float[Tensor, "*batch nodes both"]:
         """The velocity of the state, and none of the input."""
         del t  # autonomous
-        check_channels(self, z, 2 * self.channels, " (the state and the input)")
+        check_packed(self, z, 2 * self.channels, "the state and the input")
         check_graph(self, graph)
         check_dtype(self, z, self.generator)
         h, e = z.chunk(2, -1)

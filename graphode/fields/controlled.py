@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_channels, check_closes, check_dtype
+from graphode.fields.validation import check_channels, check_closes, check_dtype, check_packed
 
 How = Literal["add", "concat", "source"]
 
@@ -67,7 +67,7 @@ class Controlled(Extension):
     ) -> Float[Tensor, "*batch nodes all_channels"]:
         """The velocity of the state, and none of the input."""
         width = self.channels + self.control_channels
-        check_channels(self, z, width, f" ({self.channels} of the state, the rest of the input)")
+        check_packed(self, z, width, f"{self.channels} of the state, the rest of the input")
         check_dtype(self, z, self.weight)
         h, u = z.split([self.channels, self.control_channels], -1)
         if self.weight is None:

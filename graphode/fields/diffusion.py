@@ -14,7 +14,13 @@ from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.extension import WithStart
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_packed,
+    check_positive,
+)
 from graphode.graphs import Graph, diffuse, random_walks
 
 
@@ -110,7 +116,7 @@ class WalkPowerField(WithStart):
         self, t: float | Tensor, z: Float[Tensor, "*batch nodes both"], graph: Graph
     ) -> Float[Tensor, "*batch nodes both"]:
         """The velocity of the state, and none of the input."""
-        check_channels(self, z, 2 * self.channels, " (the state and the input)")
+        check_packed(self, z, 2 * self.channels, "the state and the input")
         check_graph(self, graph)
         check_dtype(self, z, self.weight)
         x = z[..., self.channels :]

@@ -14,7 +14,7 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
+from graphode.fields.validation import check_dtype, check_graph, check_packed, check_positive
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
@@ -84,7 +84,7 @@ class GCNIIField(WithStart):
         self, t: float | Tensor, z: Float[Tensor, "*batch nodes both"], graph: Graph
     ) -> Float[Tensor, "*batch nodes both"]:
         """The velocity of the state, and none of its start."""
-        check_channels(self, z, 2 * self.channels, " (the state and its start)")
+        check_packed(self, z, 2 * self.channels, "the state and its start")
         check_graph(self, graph)
         check_dtype(self, z, self.weight)
         h, start = z.chunk(2, -1)

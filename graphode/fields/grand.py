@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from graphode.fields.edge_attention import Neighbours, Weights, attend, edge_softmax, neighbours
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_packed,
+    check_positive,
+)
 from graphode.graphs import Graph
 from graphode.graphs.product import sampled_product
 from graphode.graphs.validation import checked_state
@@ -67,7 +73,10 @@ class GRANDField(WithStart):
         """The velocity of the state, and none of x(0)."""
         del t  # autonomous
         width = self.channels * (2 if self.remembers else 1)
-        check_channels(self, z, width, " (the state and its start)" if self.remembers else "")
+        if self.remembers:
+            check_packed(self, z, width, "the state and its start")
+        else:
+            check_channels(self, z, width)
         check_graph(self, graph)
         check_dtype(self, z, self.key.weight)
         flat = checked_state(graph.flatten(z), graph)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_graph, check_packed
 from graphode.graphs import Graph
 
 
@@ -53,7 +53,7 @@ class PageRankField(WithStart):
         if not self.remembers:
             check_channels(self, z, self.channels)
             return graph.propagate(z) - z
-        check_channels(self, z, 2 * self.channels, " (the state and its start)")
+        check_packed(self, z, 2 * self.channels, "the state and its start")
         h, start = z.chunk(2, -1)
         dh = torch.lerp(graph.propagate(h), start, self.alpha) - h
         return torch.cat([dh, torch.zeros_like(dh)], -1)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_channels, check_closes, check_dtype
+from graphode.fields.validation import check_closes, check_dtype, check_packed
 
 
 class PathGate(Extension):
@@ -59,7 +59,7 @@ class PathGate(Extension):
         """The velocity of the state, and the rate of the integral."""
         inside = z[..., : -self.channels]
         h = unpack(self.field, inside)
-        check_channels(self, h, self.channels, " (made by `pack`, with as many for the integral)")
+        check_packed(self, h, self.channels, "and as many for the integral")
         check_dtype(self, h, self.weight)
         dz = self.field(t, inside, graph)
         check_closes(self, dz, inside, "the field inside", "Make the state with `pack`.")

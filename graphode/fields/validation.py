@@ -18,6 +18,16 @@ def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -
         )
 
 
+def check_packed(field: nn.Module, z: Tensor, channels: int, what: str) -> None:
+    """Refuse a state of another width than `pack` makes."""
+    if z.shape[-1] != channels:
+        raise ValueError(
+            f"{type(field).__name__} moves states of {channels} channels ({what}), but the state "
+            f"has {z.shape[-1]} (shape {list(z.shape)}). Make it with `gd.pack(field, h)`, and "
+            f"`gd.unpack` what comes out; a `gd.GDE` does both."
+        )
+
+
 def check_dtype(field: nn.Module, h: Tensor, weight: Tensor | None, name: str = "field") -> None:
     """Refuse a state of another dtype than the weights, which only autocast can multiply."""
     if weight is None or h.dtype == weight.dtype or torch.is_autocast_enabled(h.device.type):

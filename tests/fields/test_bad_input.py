@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("without_type_checks")  # which would antic
 CONV, ATTENTION = "GraphConvField", "AttentionField"
 HALVES = "SecondOrder"
 INPUT, START = " (the state and the input)", " (the state and its start)"
-GATED = " (made by `pack`, with as many for the integral)"
+GATED = " (and as many for the integral)"
 CONTROL = " (4 of the state, the rest of the input)"
 
 # For a state three channels too wide: who refuses it, the channels it has, the remark on them, and
@@ -89,10 +89,15 @@ def width_text(name: str) -> str:
     if name in OTHERS:
         return OTHERS[name]
     who, channels, remark, seen = WIDTHS[name]
+    remedy = (
+        "Make it with `gd.pack(field, h)`, and `gd.unpack` what comes out; a `gd.GDE` does both."
+        if remark in (INPUT, START, GATED, CONTROL)
+        else f"Encode the state to {channels} channels first, for instance with a linear layer, or "
+        f"build the field for {seen}."
+    )
     return (
         f"{who} moves states of {channels} channels{remark}, but the state has {seen} (shape "
-        f"[6, {seen}]). Encode the state to {channels} channels first, for instance with a linear "
-        f"layer, or build the field for {seen}."
+        f"[6, {seen}]). {remedy}"
     )
 
 
