@@ -46,14 +46,21 @@ def times_tensor(name: str, times: Any) -> Tensor:
     """Times as a tensor, numbers as float64; dates are refused, since nobody knows their unit."""
     if isinstance(times, Tensor):
         return times
+    if torch.compiler.is_compiling():  # where arrays cannot be asked what they hold
+        return torch.as_tensor(times, dtype=torch.float64)
+    if isinstance(times, (list, tuple)):
+        times = [time.tolist() if isinstance(time, Tensor) else time for time in times]
     try:
-        return torch.as_tensor(times, dtype=None if hasattr(times, "dtype") else torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        kind = getattr(times, "dtype", type(times).__name__)
+        array = np.asarray(times)
+    except ValueError:  # rows of unlike lengths
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "iuf":
+        kind = type(times).__name__ if array.dtype == object else array.dtype
         raise TypeError(
             f"`{name}` must be real numbers, but is {kind}. Convert dates to hours since the "
             f"first: `(dates - dates[0]) / np.timedelta64(1, 'h')`."
-        ) from None
+        )
+    return torch.from_numpy(array.astype(np.float64))
 
 
 def read_times(name: str, times: object, shape: tuple[int, ...], like: Tensor, what: str) -> Tensor:

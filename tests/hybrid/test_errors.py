@@ -4,6 +4,7 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -155,6 +156,7 @@ def test_masks_may_be_arrays(without_type_checks):
     [
         np.array(["2024-01-01", "2024-01-02", "2024-01-04"], dtype="datetime64[h]"),
         [datetime(2024, 1, day) for day in (1, 2, 4)],
+        [np.datetime64(f"2024-01-0{day}", "ns") for day in (1, 2, 4)],
     ],
 )
 def test_dates_are_refused_with_a_way_to_make_them_times(dates, without_type_checks):
@@ -182,6 +184,26 @@ def test_times_in_lists_are_as_exact_as_in_arrays(without_type_checks):
     assert torch.equal(system(x, times, graph, later), expected)
     batch = gd.collate([{"x": x, "times": times, "query_times": later}])
     assert batch.times.diff().tolist() == [[0.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [
+        lambda times: pd.Series(times, index=[5, 7, 9]),  # rows of a table that was filtered
+        lambda times: times.astype(">f8"),  # as netCDF files have them
+        lambda times: times[::-1].copy()[::-1],
+        lambda times: np.broadcast_to(times, (2, 3))[0],  # cannot be written, as in pandas 3
+        lambda times: [torch.tensor(time) for time in times],
+    ],
+)
+def test_times_may_be_arrays_of_any_kind(as_given, without_type_checks):
+    system, graph, x = gru_system(), random_graph(NODES), X[0].double()
+    times, queries = np.array([0.0, 1.0, 2.5]), np.array([2.0, 3.0, 4.0])
+    expected = system(x, times, graph, queries)
+    assert torch.equal(system(x, as_given(times), graph, as_given(queries)), expected)
+    batch = gd.collate([{"x": x, "times": as_given(times), "query_times": as_given(queries)}])
+    assert batch.times.tolist() == [times.tolist()]
+    assert batch.query_times.tolist() == [queries.tolist()]
 
 
 def test_what_is_no_graph_is_refused_with_a_way_to_make_one(without_type_checks):
