@@ -53,6 +53,15 @@ class AttributedGraph(NamedTuple):
         """The graph that each node of a batch belongs to."""
         return self.graph.node_graph
 
+    def to(
+        self,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> "AttributedGraph":
+        """The same on another device, or with weights and attributes of another dtype."""
+        attributes = self.edge_attributes.to(device=device, dtype=dtype)
+        return AttributedGraph(self.graph.to(device, dtype), attributes)
+
 
 def source_of(graph: Graph) -> Graph:
     """The graph itself, or the one it was normalised from."""

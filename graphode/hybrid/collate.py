@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphode.hybrid.stream import joined
+from graphode.hybrid.stream import is_several, joined
 from graphode.hybrid.validation import check_order
 from graphode.hybrid.window import times_tensor
 
@@ -161,7 +161,7 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
             f"`mask=~x.isnan().any(-1)`."
         )
     graphs = sample.graphs
-    if isinstance(graphs, (list, tuple)) and len(graphs) != len(times):
+    if is_several(graphs) and len(graphs) != len(times):
         raise ValueError(
             f"A series must have one graph, or one per step, {len(times)}, but series {number} has "
             f"{len(graphs)}. Repeat a graph for as long as it stays."
@@ -230,12 +230,10 @@ def _padded(values: Tensor, length: int, fill: float | bool) -> Tensor:
 
 
 def _graphs(graphs: list[Any], steps: int) -> Any:
-    if all(graph is graphs[0] for graph in graphs) and not isinstance(graphs[0], (list, tuple)):
-        return graphs[0]
-    if not any(isinstance(own, (list, tuple)) for own in graphs):
+    if not any(map(is_several, graphs)):
         return joined(graphs)
     rows = [
-        [*own, *[own[-1]] * (steps - len(own))] if isinstance(own, (list, tuple)) else [own] * steps
+        [*own, *[own[-1]] * (steps - len(own))] if is_several(own) else [own] * steps
         for own in graphs
     ]
     return [joined(step) for step in zip(*rows, strict=True)]

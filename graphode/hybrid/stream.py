@@ -24,10 +24,9 @@ class GraphStream:
         self.graphs = self._per_step(graphs)
 
     def _per_step(self, graphs: Any) -> list[Any]:
-        # A tuple with names, as an attributed graph is, is one thing.
-        if type(graphs) not in (list, tuple):
+        if not is_several(graphs):
             return [graphs] * self.steps
-        if len(graphs) and type(graphs[0]) in (list, tuple):
+        if len(graphs) and is_several(graphs[0]):
             return self._per_sample(graphs)
         if len(graphs) != self.steps:
             raise ValueError(
@@ -54,7 +53,12 @@ class GraphStream:
         return graph
 
 
-def joined(graphs: Sequence[Graph]) -> Graph:
+def is_several(graphs: Any) -> bool:
+    """Whether it is a list of graphs; a tuple with names, as an attributed graph is, is one."""
+    return type(graphs) in (list, tuple)
+
+
+def joined(graphs: Sequence[Any]) -> Any:
     """The graphs of all samples as one; that graph itself where they share it."""
     first = graphs[0]
     if all(graph is first for graph in graphs):

@@ -93,6 +93,24 @@ def test_graphs_are_batched(kind):
             torch.testing.assert_close(y[b, batch.query_mask[b]], alone, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_an_attributed_graph_is_one_graph(steps):
+    shared = random_graph(NODES, kind=None)
+    attributed = gd.AttributedGraph(shared, torch.randn(shared.num_edges, 2))
+    own = {"x": torch.zeros(steps, NODES, IN), "times": torch.arange(float(steps))}
+    assert gd.collate([{**own, "graphs": attributed}] * 2).graphs is attributed
+    batch = gd.collate([{**own, "graphs": [attributed] * steps}] * 2)
+    assert all(graph is attributed for graph in batch.graphs)
+
+
+def test_a_state_takes_its_attributed_graph_along():
+    graph = random_graph(NODES, kind=None)
+    attributed = gd.AttributedGraph(graph, torch.randn(graph.num_edges, 2))
+    state = gd.HybridState(torch.zeros(NODES, 3), torch.zeros(()), attributed)
+    moved = state.to(torch.float32).graph
+    assert moved.edge_attributes.dtype == moved.graph.edge_weight.dtype == torch.float32
+
+
 def test_arrays_and_series_are_taken():
     own = gd.Series(x=np.zeros((2, NODES, IN)), times=np.array([0.0, 1.0]))
     batch = gd.collate([own, own])
