@@ -6,6 +6,7 @@ times come several times. What may be long or not is refused.
 """
 
 import dataclasses
+import re
 from collections.abc import Hashable
 
 import numpy as np
@@ -71,7 +72,7 @@ class Readings:
         values: NaN where a cell is empty.
         sensors: The sensor of each.
         times: Of each.
-        names: Of the sensors, in order: by number if all are numbers, else by the alphabet.
+        names: Of the sensors, by the alphabet, numbers in them by size: s2 before s10.
         file: Named in errors.
 
     Shapes:
@@ -94,8 +95,7 @@ class Readings:
                 f"{times.shown(int(empty.argmax()))} has none. Name it, or delete the line."
             )
         found = cells.unique().tolist()
-        numbers = all(name.isdecimal() for name in found)
-        names = sorted(found, key=lambda name: (int(name) if numbers else 0, name))
+        names = sorted(found, key=_in_order)
         number = {name: k for k, name in enumerate(names)}
         places = cells.map(number).to_numpy(dtype=np.int64)
         return cls(values.to_numpy(dtype=np.float64), places, times, tuple(names), file)
@@ -138,3 +138,8 @@ class Readings:
         between = np.diff(self.times.elapsed[order])
         between[np.diff(self.sensors[order]) != 0] = np.timedelta64("NaT")
         return order, between
+
+
+def _in_order(name: str) -> tuple[list[str | int], str]:
+    parts = re.split("([0-9]+)", name)  # text and numbers in turn
+    return [int(part) if k % 2 else part for k, part in enumerate(parts)], name

@@ -45,6 +45,13 @@ def test_a_column_of_text_names_sensors_where_times_come_again_and_again(tmp_pat
     np.testing.assert_array_equal(series.speeds, named[["mid", "north", "south"]])
 
 
+def test_sensors_are_in_the_order_of_the_numbers_in_their_names(tmp_path):
+    """As the rows of a matrix of distances without names are."""
+    series = read(tmp_path, long(SPEEDS.set_axis(["s10", "s2", "s1b"], axis=1)))
+    assert series.sensor_names == ("s1b", "s2", "s10")
+    np.testing.assert_array_equal(series.speeds, SPEEDS[["100", "9", "10"]])
+
+
 def test_names_of_sensors_are_text(tmp_path):
     series = read(tmp_path, long(SPEEDS.set_axis(["02", "01", "3b"], axis=1)))
     assert series.sensor_names == ("01", "02", "3b")
