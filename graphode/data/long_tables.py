@@ -33,13 +33,18 @@ def find_sensors(table: pd.DataFrame, times: RowTimes, file: str) -> Hashable | 
         times: Of the lines.
         file: Named in errors.
     """
+    told = [name for name in table if is_sensor_name(name)]
+    several = LINES_OF_A_TIME * len(np.unique(times.elapsed)) <= len(table)
+    if table.shape[1] > 2 and told and several:
+        raise ValueError(
+            f"{file} has a line for each reading, of the sensor that {told[0]!r} names, but "
+            f"{table.shape[1] - 1} columns beside it. Keep three: time, sensor and one value."
+        )
     if table.shape[1] != 2:
         return None
-    told = [name for name in table if is_sensor_name(name)]
     text = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     if len(told) == 1:
         return told[0]
-    several = LINES_OF_A_TIME * len(np.unique(times.elapsed)) <= len(table)
     if len(text) == 1 and not any(map(is_number, table[text[0]].unique())):
         if several:
             return text[0]

@@ -52,6 +52,14 @@ def test_sensors_are_in_the_order_of_the_numbers_in_their_names(tmp_path):
     np.testing.assert_array_equal(series.speeds, SPEEDS[["100", "9", "10"]])
 
 
+@pytest.mark.parametrize("duplicates", ["refuse", "mean"])
+def test_of_several_values_one_is_asked_for(tmp_path, duplicates):
+    """Whose lines of one time are not to be averaged over the sensors."""
+    lines = long().assign(flow=300.0)
+    with pytest.raises(ValueError, match=r"that 'sensor' names, but 2 columns .* one value\."):
+        read(tmp_path, lines, duplicates=duplicates)
+
+
 def test_names_of_sensors_are_text(tmp_path):
     series = read(tmp_path, long(SPEEDS.set_axis(["02", "01", "3b"], axis=1)))
     assert series.sensor_names == ("01", "02", "3b")
