@@ -68,6 +68,7 @@ def read_times(name: str, times: object, shape: tuple[int, ...], like: Tensor, w
     tensor = times_tensor(name, times)
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"`{name}` must be real numbers, but is {tensor.dtype}. Pass floats.")
+    tensor = _without_members(tensor, shape)
     own = tuple(tensor.shape)
     if not own or len(own) > len(shape) or own != shape[len(shape) - len(own) :]:
         raise ValueError(
@@ -168,6 +169,7 @@ def _read_mask(
     else:
         assert isinstance(mask, Tensor)
         whole = (*batch, steps, nodes[0])
+        mask = _without_members(mask, whole[:-1], whole)
         by_step = _ends_with(whole[:-1], mask.shape)
         by_node = _ends_with(whole, mask.shape) and len(set(nodes)) == 1
         if by_step and by_node and mask.shape != whole[:-1]:
@@ -203,6 +205,13 @@ def _boolean(mask: object) -> Tensor:
 
 def _ends_with(shape: tuple[int, ...], end: torch.Size) -> bool:
     return 0 < len(end) <= len(shape) and tuple(end) == shape[len(shape) - len(end) :]
+
+
+def _without_members(given: Tensor, *shapes: tuple[int, ...]) -> Tensor:
+    """What leaves out leading dimensions, as it was before an ensemble expanded it to members."""
+    fits = any(_ends_with(shape, given.shape) for shape in shapes)
+    expanded = given.ndim > 1 and given.shape[0] == shapes[0][0] and given.stride(0) == 0
+    return given[0] if expanded and not fits else given
 
 
 def _check_finite(whole: Sequence[Tensor], values: Sequence[Tensor], masked: bool) -> None:

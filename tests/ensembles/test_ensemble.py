@@ -142,6 +142,20 @@ def test_each_member_takes_its_own_steps():
     assert len(set(alone_counts)) == 3
 
 
+def test_samples_may_share_times_and_a_mask_in_an_ensemble_too():
+    """Given without the dimension of samples, before which an ensemble puts that of members."""
+    x, graph = torch.randn(2, 4, 5, 3), random_graph(5)
+    times, queries = torch.tensor([0.0, 1.0, 1.5, 3.0]), torch.tensor([3.5, 4.0])
+    mask = torch.rand(4, 5) < 0.6
+    mask[0] = True
+    assert_same(
+        gd.Ensemble(lambda seed: gd.GCDEGRU(3, 6), SEEDS),
+        lambda seed: gd.GCDEGRU(3, 6),
+        lambda model: model(x, times, graph, queries, mask),
+        tolerance=1e-11,
+    )
+
+
 @pytest.mark.parametrize("name", ["GCDE-GRU", "GCGRU", "GRU"])
 def test_series_may_differ_between_members(name):
     make = {**MODELS_IN_TIME, "GRU": lambda *widths: gd.FlatGRU(5, *widths)}[name]
