@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -73,9 +74,20 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
 def main(arguments: list[str] | None = None) -> None:
     """Read the command line and run what it names."""
     try:
-        _main(sys.argv[1:] if arguments is None else arguments)
+        try:
+            _main(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()  # a closed pipe is noticed here, not when Python ends
     except KeyboardInterrupt:
         sys.exit(130)  # as shells report it; a run has said how to go on
+    except (BrokenPipeError, SystemExit) as end:
+        # Whoever read what is printed, such as `head`, has gone; Rich then exits in its own way.
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest is to go
+        sys.exit(141)  # as shells report it
+    except (ValueError, OSError, SolveError) as error:
+        _refuse(str(error))
 
 
 def _main(arguments: list[str]) -> None:
@@ -95,11 +107,8 @@ def _main(arguments: list[str]) -> None:
     if name not in commands:
         _refuse(_unknown(arguments[:2], list(commands)))
     keep_freed_memory()
-    try:
-        settings, action = commands[name]
-        action(_read(settings, name, arguments[2:]))
-    except (ValueError, OSError, SolveError) as error:
-        _refuse(str(error))
+    settings, action = commands[name]
+    action(_read(settings, name, arguments[2:]))
 
 
 def _read(settings: type, name: tuple[str, ...], words: list[str]) -> Any:

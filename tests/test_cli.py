@@ -1,5 +1,6 @@
 """The command line by itself: what it offers, and how it says no."""
 
+import os
 import runpy
 import subprocess
 import sys
@@ -115,6 +116,18 @@ def test_a_solve_that_fails_is_no_traceback(monkeypatch, capsys):
 
     monkeypatch.setattr(cli, "_commands", lambda: {("run", "heat"): (Heat, fails)})
     assert said(["run", "heat"], capsys) == "graphode: The field returned NaN."
+
+
+@pytest.mark.parametrize("command", ["--version", "run heat --help", "data list"])
+def test_a_reader_who_has_gone_ends_the_program_quietly(command, monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        with pytest.raises(SystemExit) as end:
+            cli.main(command.split())
+    assert end.value.code == 141  # as shells report SIGPIPE
+    assert capsys.readouterr().err == ""
 
 
 def test_an_interrupt_at_any_moment_is_no_traceback(monkeypatch):
