@@ -55,7 +55,7 @@ def run(config: MultiAgent, console: Console | None = None) -> dict[str, Any]:
         torch.set_num_threads(threads)
 
 
-def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, Any]:
+def _made(config: MultiAgent, folder: RunFolder, console: Console) -> None:
     device = find_device(config.device)
     size = 0
     if config.model not in BASELINES:
@@ -105,7 +105,6 @@ def _made(config: MultiAgent, folder: RunFolder, console: Console) -> dict[str, 
         arrays |= learned_force(config, outcome.ensemble)
     folder.save_arrays(arrays)
     folder.finish(result)
-    return result
 
 
 def _trained(
@@ -180,11 +179,13 @@ def label(config: MultiAgent) -> str:
 def line(result: dict[str, Any]) -> str:
     """The result in a few words."""
     horizons, found = result["horizons"], result["metrics"]
-    shown = [
-        f"K = {K}: MAPE {found['mape'][k]['mean']:.3g} %, RMSE {found['rmse'][k]['mean']:.3g}"
-        for k, K in enumerate(horizons)
-        if K in (horizons[0], horizons[-1])
-    ]
+    shown = []
+    for k, K in enumerate(horizons):
+        if K in (horizons[0], horizons[-1]):
+            mape, rmse = found["mape"][k]["mean"], found["rmse"][k]["mean"]
+            is_finite = None not in (mape, rmse)
+            words = f"MAPE {mape:.3g} %, RMSE {rmse:.3g}" if is_finite else "errors are not finite"
+            shown.append(f"K = {K}: {words}")
     name = result["config"]["model"] + (f" ({result['label']})" if result["label"] else "")
     members = counted(result["members"], "member")
     return f"{name}, {members}: {'; '.join(shown)}; {result['seconds']:.0f} s"

@@ -88,12 +88,12 @@ def run(config: NodeClassification, console: Console | None = None) -> dict[str,
     return sit(config, console, _made, _line)
 
 
-def _made(config: NodeClassification, folder: RunFolder, console: Console) -> dict[str, Any]:
+def _made(config: NodeClassification, folder: RunFolder, console: Console) -> None:
     with determinism(config.deterministic):
-        return _trained(config, folder, console)
+        _trained(config, folder, console)
 
 
-def _trained(config: NodeClassification, folder: RunFolder, console: Console) -> dict[str, Any]:
+def _trained(config: NodeClassification, folder: RunFolder, console: Console) -> None:
     device = find_device(config.device)
     data = load_node_data(config.dataset, config.data_root)
     objective = NodeObjective.of(data, device)
@@ -134,9 +134,8 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
     arrays = followed(outcome.ensemble, objective.x, objective.graph, data, config.trajectories)
     if arrays:
         folder.save_arrays(arrays)
-    result = _result(config, data, outcome, folder, size // torch.get_default_dtype().itemsize)
-    folder.finish(result)
-    return result
+    parameters = size // torch.get_default_dtype().itemsize
+    folder.finish(_result(config, data, outcome, folder, parameters))
 
 
 def _capture(config: NodeClassification, device: torch.device) -> Capture | None:

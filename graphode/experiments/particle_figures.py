@@ -19,7 +19,7 @@ from graphode.experiments.run_folder import ARRAYS, RESULT, read_json
 
 Folders = Mapping[str, Path]  # by the name of the line
 # Mean and deviation over systems by K, by the name of the line and of the metric.
-Errors = dict[tuple[str, str], dict[int, tuple[float, float]]]
+Errors = dict[tuple[str, str], dict[int, tuple[float | None, float | None]]]
 COLORS = {
     "Persistence": "#a8703a",
     "Harmonic motion": "#6b7485",
@@ -110,7 +110,8 @@ def draw_growth(errors: Errors, path: Path) -> None:
                 if (name, metric) not in errors:
                     continue
                 horizons = list(errors[name, metric])
-                mean, std = np.array(list(errors[name, metric].values())).T
+                values = list(errors[name, metric].values())
+                mean, std = np.array(values, dtype=float).T  # None, where not finite, is NaN
                 one.plot(horizons, mean, "o-", color=color, ms=3, label=name)
                 # On a logarithmic axis a band that reached 0 would reach the floor.
                 low = np.maximum(mean - std, mean / 5)

@@ -13,7 +13,7 @@ Result = dict[str, Any]
 def sit(
     config: Any,
     console: Console | None,
-    make: Callable[[Any, RunFolder, Console], Result],
+    make: Callable[[Any, RunFolder, Console], None],
     line: Callable[[Result], str],
 ) -> Result:
     """The result of a run, which is said.
@@ -21,7 +21,7 @@ def sit(
     Args:
         config: Settings with `resolved()`, `out` and `fresh`.
         console: Where to say it.
-        make: Trains and measures; goes on from the folder's checkpoint.
+        make: Trains, measures and finishes the folder; goes on from its checkpoint.
         line: A result in one line.
     """
     console = console or Console()
@@ -39,12 +39,14 @@ def sit(
         say(console, f"{known}\nRead from {folder.path}, finished before (--fresh anew).")
         return result
     try:
-        result = make(config, folder, console)
+        make(config, folder, console)
     except KeyboardInterrupt:
         say(console, _how_to_go_on(folder))
         raise
     finally:
         folder.close()
+    result = folder.result  # as it will be read again: what is not finite is None
+    assert result is not None
     say(console, f"{line(result)}\nResult: {folder.path / RESULT}")
     return result
 

@@ -10,6 +10,7 @@ nothing (persistence, harmonic motion), two that the paper does not have, and it
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,8 @@ def compact(rows: Sequence[Row], title: str) -> Table:
         table.add_column(column.removeprefix("K = "), justify="right", no_wrap=True)
     for model in dict.fromkeys(row.model for row in rows):
         cells = {row.column: row for row in rows if row.model == model}
-        table.add_row(model, *(_short(cells[column].mean) for column in columns))
+        shown = (cells[column].mean for column in columns)
+        table.add_row(model, *("failed" if mean is None else _short(mean) for mean in shown))
         if any(row.paper is not None for row in cells.values()):
             paper = (_short(cells[column].paper) for column in columns)
             table.add_row("[dim]  paper", *(f"[dim]{number}" for number in paper))
@@ -290,7 +292,8 @@ def rows_of(result: dict[str, Any], folder: Path, line: Line, quick: bool) -> li
     return rows
 
 
-def _medians(folder: Path) -> list[float]:
+def _medians(folder: Path) -> list[float | None]:
     """Over systems, since a few with many zero crossings decide the mean of MAPE."""
     with np.load(folder / ARRAYS) as arrays:
-        return np.median(arrays["mape"], 0).tolist()
+        medians = np.median(arrays["mape"], 0).tolist()
+    return [value if math.isfinite(value) else None for value in medians]

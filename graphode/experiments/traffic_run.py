@@ -19,13 +19,7 @@ from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import Capture
 from graphode.experiments.run_costs import mean_costs
-from graphode.experiments.run_folder import (
-    RESULT,
-    RunFolder,
-    read_json,
-    read_metrics,
-    settings_of,
-)
+from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import say, sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
@@ -62,12 +56,12 @@ def run(config: TrafficForecast, console: Console | None = None) -> dict[str, An
     return sit(config, console, _made, functools.partial(_line, unit=config.unit))
 
 
-def _made(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
+def _made(config: TrafficForecast, folder: RunFolder, console: Console) -> None:
     with determinism(config.deterministic):
-        return _finished(config, folder, console)
+        _finished(config, folder, console)
 
 
-def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> dict[str, Any]:
+def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> None:
     device = find_device(config.device)
     series = load_series(config)
     roads = graph_of(series, config)
@@ -113,7 +107,6 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> d
         result["churn"] = churn_errors(forecaster, roads, data)
     folder.save_arrays(_arrays(measured, masks, series))
     folder.finish(result)
-    return read_json(folder.path / RESULT)  # as it is read again: what is not finite is None
 
 
 def _trained(

@@ -297,6 +297,16 @@ def test_a_finished_run_is_read_and_another_refused(tmp_path):
         run(dataclasses.replace(config, n=5), quiet())
 
 
+def test_a_run_that_diverged_says_so_and_is_read_again(tmp_path, without_type_checks):
+    config = small("static", lr=1e200, epochs=1, out=tmp_path)
+    first, again = quiet(), quiet()
+    made = run(config, first)
+    assert made["metrics"]["rmse"][0] == {"mean": None, "std": None}
+    assert run(config, again) == made
+    for console in (first, again):
+        assert "K = 1: errors are not finite; K = 7: " in console.file.getvalue()  # pyright: ignore
+
+
 def test_the_cosine_falls_to_nothing(tmp_path):
     result = run(small("gmde_ii", out=tmp_path), quiet())
     assert result["config"]["schedule"] == "cosine"

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from pathlib import Path
 
 import jaxtyping
@@ -182,6 +183,43 @@ def test_claims_hold_where_numbers_do():
     assert failed[1]["where"] == [
         "RMSE of GDE-II against Harmonic motion at K = 50 (4.5 against 4 at K = 50)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "claimed"),
+    [
+        ("GDE-II", "GDE-II (<|beats)"),
+        ("GDE", "GDE (<|beats)"),
+        (PAIR, "tuned"),
+        ("Harmonic motion", "harmonic motion"),
+    ],
+)
+def test_what_is_not_finite_is_neither_smaller_nor_larger(model, claimed):
+    values = {**dict.fromkeys(("Persistence", "Harmonic motion", "Static", "Neural ODE"), 4.0)}
+    values |= {"GDE": 3.0, "GDE-II": 2.0, PAIR: 0.5}
+    metrics = ("MAPE, %", "MAPE, median over systems, %", "median APE, %", "RMSE", "RMSE, others")
+    rows = [row(m, metric, 3, v) for m, v in values.items() for metric in metrics]
+    assert all(claim["holds"] for claim in claims(rows))
+    rows = [dataclasses.replace(r, mean=None) if r.model == model else r for r in rows]
+    concerned = [claim for claim in claims(rows) if re.search(claimed, claim["claim"])]
+    assert len(concerned) > 1
+    assert not any(claim["holds"] for claim in concerned)
+
+
+def test_of_two_the_one_that_is_finite_is_the_better():
+    values = {"GDE-II": 1.0, "GDE": 2.0, "Static": 3.0, "Neural ODE": 4.0}
+    for failed in ("Static", "Neural ODE"):
+        held = {**values, failed: None}
+        rows = [row(m, metric, 3, v) for m, v in held.items() for metric in NAMES.values()]
+        assert [claim["holds"] for claim in claims(rows)] == [True]
+
+
+def test_errors_that_are_not_finite_are_gaps_in_the_picture(tmp_path):
+    values = {1: (1.0, 0.1), 5: (2.0, 0.2), 10: (None, None)}
+    metrics = ("mape", "median_ape", "rmse")
+    errors = {(m, metric): values for m in ("Static", "GDE") for metric in metrics}
+    particle_figures.draw_growth(errors, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").exists()
 
 
 def test_the_order_is_asked_from_three_steps_on():
