@@ -95,6 +95,9 @@ def test_help_says_what_the_command_does(capsys):
         ("run node-classification --patience 0", "graphode: `patience` must be 1 or more, but"),
         ("run node-classification --lr -1", "graphode: `lr` must be a number above 0, but is -1."),
         ("run multi-agent --lr nan", "graphode: `lr` must be a number above 0, but is nan."),
+        ("run traffic --chunk -1", "graphode: `chunk` must be 1 or more, but is -1. Leave it out"),
+        ("run traffic --lr 0", "graphode: `lr` must be a number above 0, but is 0.0."),
+        ("reproduce table-2 --chunk 0", "graphode: `chunk` must be 1 or more, but is 0."),
         ("reproduce table-3 --epochs -2", "graphode: `epochs` must be 1 or more, but is -2."),
     ],
 )
@@ -102,11 +105,18 @@ def test_settings_are_refused_in_the_words_of_the_command_line(command, reason, 
     assert said(command.split(), capsys).startswith(reason)
 
 
-@pytest.mark.parametrize("words", [["--epochs", "abc"], ["--epochs"]])
-def test_a_flag_that_cannot_be_read_is_named_by_its_own_command(words, capsys):
-    error = said(["run", "node-classification", *words], capsys)
-    assert "--epochs" in error
-    assert "graphode run node-classification --help" in error
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("node-classification", "--epochs abc"),
+        ("node-classification", "--epochs"),
+        ("traffic", "--model"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_is_named_by_its_own_command(command, flag, capsys):
+    error = said(["run", command, *flag.split()], capsys)
+    assert flag.split()[0] in error
+    assert f"graphode run {command} --help" in error
     assert "usage:" not in error
 
 

@@ -9,7 +9,6 @@ member has weights, a training mask and an order of batches of its own, by its s
 lowest validation loss is tested on the last part of the recording, undersampled anew 20 times.
 """
 
-import argparse
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -19,6 +18,8 @@ from typing import Any, Literal
 import torch
 
 from graphode.data.store import file_sha256
+from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.flags import peek
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.experiments.traffic_normalization import Normalization
 from graphode.experiments.traffic_presets import FLOWS, Model, Preset, Schedule, settings
@@ -167,16 +168,14 @@ class TrafficForecast:
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "TrafficForecast":
         """The settings that flags of a command line change: those of the preset it names."""
-        peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        for flag in ("model", "preset", "protocol"):
-            peek.add_argument(f"--{flag}", default=argparse.SUPPRESS)
-        return cls.of(**vars(peek.parse_known_args(arguments)[0]))
+        return cls.of(**peek(arguments, dict.fromkeys(("model", "preset", "protocol"), str)))
 
     def __post_init__(self) -> None:
         counts = ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every")
         for name in (*counts, "targets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be 1 or more, but is {getattr(self, name)}.")
+            check_count(name, getattr(self, name))
+        check_count("chunk", self.chunk, "Leave it out to train as many members as fit")
+        check_rate(self.lr)
         if self.targets > 1 and self.model not in FLOWS:
             raise ValueError(
                 f"{self.model} holds its state, so that it has one answer for every time: "
