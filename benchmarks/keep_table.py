@@ -67,8 +67,9 @@ def main() -> None:
     arguments = parser.parse_args()
     made = json.loads((arguments.made / "table.json").read_text())
     found = json.loads(arguments.committed.read_text())
-    found["rows"], changes = merged(found["rows"], made)
-    write(found, arguments.committed)
+    is_bare = isinstance(found, list)  # of rows, without machine, command and claims
+    rows, changes = merged(found if is_bare else found["rows"], made)
+    write(rows if is_bare else {**found, "rows": rows}, arguments.committed)
     for old, new in changes:
         print(_line(old, new))
     print(json.dumps({"rows": len(changes), "new": sum(old is None for old, _ in changes)}))

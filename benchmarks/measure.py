@@ -117,7 +117,7 @@ def script(
     print(json.dumps(found))
 
 
-def write(found: dict[str, Any], path: Path) -> None:
+def write(found: Any, path: Path) -> None:
     """A result to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=2) + "\n")

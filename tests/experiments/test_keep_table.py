@@ -28,6 +28,7 @@ def keep(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["keep_table.py", str(out), str(committed)])
         keep_table.main()
 
+    run.path = committed
     run.committed = lambda: json.loads(committed.read_text())
     return run
 
@@ -52,6 +53,12 @@ def test_a_row_replaces_its_own_and_a_new_one_joins_its_model(keep, capsys):
     assert "folder" not in rows[0]
     assert "82 ± 0.5, 3 members, 1 s (was 81 ± 0.5" in said
     assert json.loads(said.splitlines()[-1]) == {"rows": 3, "new": 2}
+
+
+def test_a_committed_file_may_be_rows_alone(keep):
+    keep.path.write_text(json.dumps(keep.committed()["rows"]))
+    keep([row("GCDE", "Cora", 84.0)])
+    assert [r["mean"] for r in keep.committed()] == [81.0, 79.0, 84.0]
 
 
 @pytest.mark.parametrize("label", ["quick", "quick, run beside others"])
