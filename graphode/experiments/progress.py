@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a live bar on a terminal, plain lines elsewhere.
+"""What a run shows while it trains: a live bar on a terminal that can, plain lines elsewhere.
 
 Both say epoch, time left, losses, validation accuracy of the members and evaluations per solve.
 Test metrics are not shown before the end: nobody should stop a run by them.
@@ -40,7 +40,8 @@ def display(console: Console, title: str, epochs: int) -> Display:
         title: What is run.
         epochs: Of each chunk of members.
     """
-    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, title, epochs)
+    can_move = console.is_terminal and not console.is_dumb_terminal
+    return (LiveDisplay if can_move else PlainDisplay)(console, title, epochs)
 
 
 def counted(number: int, noun: str) -> str:

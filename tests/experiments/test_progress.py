@@ -50,6 +50,8 @@ def test_on_a_terminal_there_is_a_bar():
     shown = show(console, 5)
     assert isinstance(display(console, "", 5), LiveDisplay)
     assert isinstance(display(Console(file=io.StringIO()), "", 5), PlainDisplay)
+    dumb = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
+    assert isinstance(display(dumb, "", 5), PlainDisplay)  # which cannot draw a bar anew
     assert "5/5" in shown
     assert "validation accuracy 81.2 ± 0.4 %" in shown
 
