@@ -138,7 +138,9 @@ def _unknown(asked: list[str], known: list[tuple[str, ...]]) -> str:
 
 
 def _refuse(reason: str) -> NoReturn:
-    Console(stderr=True).print(f"[red]graphode:[/red] {escape(reason)}", highlight=False)
+    # Not cut into lines, as paths and commands in it are there to be copied.
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"[red]graphode:[/red] {escape(reason)}")
     sys.exit(2)
 
 

@@ -128,6 +128,14 @@ def test_a_solve_that_fails_is_no_traceback(monkeypatch, capsys):
     assert said(["run", "heat"], capsys) == "graphode: The field returned NaN."
 
 
+def test_a_path_is_whole_where_a_command_is_refused(tmp_path, capsys):
+    there = tmp_path / ("deep" * 30)
+    there.write_text("not a folder")
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["run", "node-classification", "--dataset", "cora_linqs", "--out", str(there)])
+    assert f"The run folder {there} cannot be used: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["--version", "run heat --help", "data list"])
 def test_a_reader_who_has_gone_ends_the_program_quietly(command, monkeypatch, capsys):
     reader, writer = os.pipe()

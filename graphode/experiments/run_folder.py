@@ -177,7 +177,7 @@ class RunFolder:
         except OSError as error:
             raise OSError(
                 f"The run folder {self.path} cannot be written: {error.strerror or error}. When it "
-                f"can, the same command goes on from the last checkpoint."
+                f"can, the same command without --fresh goes on from the last checkpoint."
             ) from error
 
     def _check_config(self) -> None:

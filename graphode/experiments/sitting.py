@@ -54,8 +54,8 @@ def sit(
 def _how_to_go_on(folder: RunFolder) -> str:
     if (folder.path / CHECKPOINT).exists():
         return (
-            f"Stopped. {folder.path} is whole: the same command goes on from its last checkpoint, "
-            "--fresh starts anew."
+            f"Stopped. {folder.path} is whole: the same command without --fresh goes on from its "
+            "last checkpoint, with it starts anew."
         )
     return (
         f"Stopped before the first checkpoint: the same command starts anew in {folder.path}. "

@@ -22,6 +22,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
+from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, label_of, rich_table, taken, write
 
 METRIC = "test accuracy, %"
@@ -166,7 +167,7 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
     out = config.out or Path("runs") / ("table-1-quick" if config.quick else "table-1")
     datasets, absent = present(config.datasets or DATASETS[config.preset], config.data_root)
     for name, reason in absent.items():
-        console.print(f"{COLUMNS[name]} is left out: {reason}", markup=False, soft_wrap=True)
+        say(console, f"{COLUMNS[name]} is left out: {reason}")
     if not datasets:
         raise ValueError(
             "None of the table's data sets is here. Name their folder with --data-root, or ask for "
@@ -181,7 +182,7 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
         cells = make_side_by_side(run_node_classification, named, config.jobs, console)
     rows = []
     for number, (place, name, cell) in enumerate(zip(places, names, cells, strict=True), 1):
-        console.print(f"[{number}/{len(cells)}] {name}", markup=False)
+        say(console, f"[{number}/{len(cells)}] {name}")
         rows.append(row_of(run_node_classification(cell, console), *place, config.quick))
     rows.sort(key=lambda row: [line.name for line in lines].index(row.model))
     title = f"Table 1, node classification: {METRIC} ({config.preset})"
@@ -191,8 +192,8 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
     write(rows, out, title, notes)
     console.print(rich_table(rows, title))
     for note in notes:
-        console.print(note, markup=False, soft_wrap=True, highlight=False)
-    console.print(f"Table: {out / 'table.md'}, table.csv, table.json", markup=False)
+        say(console, note)
+    say(console, f"Table: {out / 'table.md'}, table.csv, table.json")
     return rows
 
 

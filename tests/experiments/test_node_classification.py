@@ -89,7 +89,7 @@ def test_fresh_runs_again(tmp_path, without_type_checks):
 @pytest.mark.parametrize(
     ("has_checkpoint", "words"),
     [
-        (True, "the same command goes on from its last checkpoint"),
+        (True, "the same command without --fresh goes on from its last checkpoint"),
         (False, "Stopped before the first checkpoint: the same command starts anew"),
     ],
 )

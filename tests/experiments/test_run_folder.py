@@ -151,7 +151,7 @@ def test_room_for_metrics_and_arrays_is_asked_for_too(tmp_path, monkeypatch):
 
 def test_a_disk_that_fills_in_mid_run_is_named(tmp_path, monkeypatch):
     folder = opened(tmp_path)
-    text = f"The run folder {tmp_path} cannot be written: No space left on device.*goes on from"
+    text = f"The run folder {tmp_path} cannot be written: No space left on device.*without --fresh"
 
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
