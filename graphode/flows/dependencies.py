@@ -10,7 +10,7 @@ autograd graph of one evaluation is followed too, unless torch's modules and our
 import dis
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -53,22 +53,24 @@ def field_tensors(
     known = {id(leaf) for leaf in given}
     # What computed the arguments is autograd's own business.
     seen = {leaf.grad_fn for leaf in given}
-    found: dict[int, Tensor] = {}
-    stack = []
-    for tensor in argument_tensors(tuple(roots)):
-        if tensor.is_leaf and id(tensor) not in known:
-            found[id(tensor)] = tensor
-        stack.append(tensor.grad_fn)
+    wanted = argument_tensors(tuple(roots))
+    leaves = [tensor for tensor in wanted if tensor.is_leaf]
+    leaves += leaves_behind((tensor.grad_fn for tensor in wanted), seen)
+    return list({id(leaf): leaf for leaf in leaves if id(leaf) not in known}.values())
+
+
+def leaves_behind(nodes: Iterable[Any], seen: Iterable[Any] = ()) -> Iterator[Tensor]:
+    """The leaf tensors that the autograd graph behind `nodes` ends in, but for nodes `seen`."""
+    stack, met = [*nodes], {*seen}
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
+        if node is None or node in met:
             continue
-        seen.add(node)
+        met.add(node)
         variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in known:
-            found[id(variable)] = variable
+        if variable is not None:
+            yield variable
         stack.extend(parent for parent, _ in node.next_functions)
-    return list(found.values())
 
 
 # Whose modules and functions read nothing but what they hold and are given.

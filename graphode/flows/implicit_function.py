@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphode.flows.dependencies import leaves_behind
 from graphode.flows.krylov import Operator
 
 LinearSolve = Callable[[Operator, Tensor], Tensor]
@@ -80,14 +81,4 @@ def implicit_value(
 
 def depends_on_more(value: Tensor, point: Tensor) -> bool:
     """Whether anything besides the leaf `point` receives a gradient from `value`."""
-    stack, seen = [value.grad_fn], set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None and variable is not point:
-            return True
-        stack.extend(parent for parent, _ in node.next_functions)
-    return False
+    return any(leaf is not point for leaf in leaves_behind([value.grad_fn]))
