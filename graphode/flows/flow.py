@@ -1,6 +1,5 @@
 """`Flow`: a field on a graph, and the solver that lets states move along it."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -122,7 +121,7 @@ class Flow(nn.Module):
                 f"`t0` and `t1` must be finite, but are {t0} and {t1}. Check the observation times."
             )
         host = np.broadcast_to(host, (2, layout.batch_shape.numel()))
-        problem = Problem(self.field, self._args(graph), h, times, host, layout)
+        problem = Problem(self.field, (graph,), h, times, host, layout)
         return final_state(problem, self.options)
 
     def solve(
@@ -137,16 +136,13 @@ class Flow(nn.Module):
         """The states at `times`, with cost, status and dense output; see `graphode.solve`."""
         if _traced(h):
             return record_problem(
-                self.field, self._args(graph), h, times, layout_of(h, graph), self.options, events
+                self.field, (graph,), h, times, layout_of(h, graph), self.options, events
             )
         layout = self._layout(h, graph)
         moments = read_times(times, layout)
         host = check_times(moments, layout)
-        problem = Problem(self.field, self._args(graph), h, moments, host, layout)
+        problem = Problem(self.field, (graph,), h, moments, host, layout)
         return solve_problem(problem, self.options, read_events(events), dense)
-
-    def _args(self, graph: Any) -> tuple[Any, ...]:
-        return (graph,)
 
     def _layout(self, h: Tensor, graph: Any) -> Layout:
         check_state(h, 0)
@@ -163,7 +159,7 @@ class Flow(nn.Module):
         options = self.options
         check_recordable(options.method, options.solver, options.gradient, options.step_size)
         layout = layout_of(h, graph)
-        f = Evaluation(self.field, self._args(graph), layout)
+        f = Evaluation(self.field, (graph,), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))
         if options.num_steps is None:
             return self._attempts(f, h, start, end)
@@ -195,16 +191,14 @@ class Flow(nn.Module):
         return result.final
 
     def extra_repr(self) -> str:
-        """Settings that differ from their defaults are worth showing."""
-        shown = [f"solver={self.options.solver!r}"]
-        for item in dataclasses.fields(Options):
-            value = getattr(self.options, item.name)
-            if item.name in ("num_steps", "step_size") and value is not None:
-                shown.append(f"{item.name}={value}")
-        if self.options.num_steps is None and self.options.step_size is None:
-            shown.append(f"rtol={self.options.rtol:g}, atol={self.options.atol:g}")
-        shown.append(f"gradient={self.options.gradient!r}")
-        return ", ".join(shown)
+        """Solver, steps or tolerances, and gradient."""
+        options = self.options
+        steps = f"rtol={options.rtol:g}, atol={options.atol:g}"
+        if options.num_steps is not None:
+            steps = f"num_steps={options.num_steps}"
+        elif options.step_size is not None:
+            steps = f"step_size={options.step_size}"
+        return f"solver={options.solver!r}, {steps}, gradient={options.gradient!r}"
 
 
 def layout_of(h: Tensor, graph: Any) -> Layout:
