@@ -69,11 +69,8 @@ class CayleyField(nn.Module):
         check_graph(self, graph)
         check_dtype(self, h, self.weight)
         if graph.kind not in LAPLACIANS:
-            (graph,) = made_once(
-                source_of(graph),
-                "sym_laplacian",
-                lambda source: (source.normalize("sym_laplacian"),),
-            )
+            kind = "sym_laplacian"
+            graph = made_once(source_of(graph), kind, lambda source: source.normalize(kind))
         powers = cayley(graph, h, self.order, self.zoom.to(h.dtype), self.iterations)
         # 2 Re(C h (A + iB)) = 2 Re(C h) A − 2 Im(C h) B
         terms = torch.cat([powers[:1].real, 2 * powers[1:].real, -2 * powers[1:].imag])

@@ -61,10 +61,10 @@ class ChebField(nn.Module):
         check_dtype(self, h, self.weight)
         if graph.kind != "scaled_laplacian":
             value = self.largest_eigenvalue
-            (graph,) = made_once(
+            graph = made_once(
                 source_of(graph),
                 ("scaled_laplacian", value),
-                lambda source: (scaled_laplacian(source, largest_eigenvalue=value),),
+                lambda source: scaled_laplacian(source, largest_eigenvalue=value),
             )
         return self.activation(mixed(chebyshev(graph, h, self.order), self.weight, self.bias))
 

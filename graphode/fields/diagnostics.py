@@ -36,9 +36,7 @@ def dirichlet_energy(
         kind: Which Laplacian.
         relative: Whether to divide by ‖h‖², for the share of what is rough.
     """
-    (laplacian,) = made_once(
-        source_of(graph), ("energy", kind), lambda source: (source.normalize(kind),)
-    )
+    laplacian = made_once(source_of(graph), kind, lambda source: source.normalize(kind))
     energy = (h * laplacian.propagate(h)).sum((-2, -1))
     return energy / h.square().sum((-2, -1)).clamp(min=TINY) if relative else energy
 

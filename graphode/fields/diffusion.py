@@ -120,7 +120,7 @@ class WalkPowerField(WithStart):
         check_graph(self, graph)
         check_dtype(self, z, self.weight)
         x = z[..., self.channels :]
-        (walk,) = made_once(source_of(graph), "lazy_walk", _walk)
+        walk = made_once(source_of(graph), "lazy_walk", _walk)
         s = torch.as_tensor(t, dtype=z.dtype, device=z.device)
         term, total, coefficient = x, x, torch.ones_like(s)
         for k in range(self.terms):
@@ -131,7 +131,7 @@ class WalkPowerField(WithStart):
         return functional.pad(self.activation(total @ self.weight), (0, self.channels))
 
 
-def _walk(source: Graph) -> tuple[Graph]:
+def _walk(source: Graph) -> Graph:
     """D^(-1) A − I = −L; zero where nothing arrives."""
     laplacian = source.normalize("rw_laplacian")
-    return (laplacian.reweight(-laplacian.edge_weight),)
+    return laplacian.reweight(-laplacian.edge_weight)

@@ -59,11 +59,11 @@ class DualField(nn.Module):
         del t  # autonomous
         check_channels(self, h, self.channels)
         check_graph(self, graph)
-        (dual,) = made_once(source_of(graph), ("ppmi", self.walks), self._dual)
+        dual = made_once(source_of(graph), ("ppmi", self.walks), self._dual)
         return self.activation(self.local(h, graph) + self.wide(h, dual))
 
-    def _dual(self, source: Graph) -> tuple[Graph]:
-        return (ppmi(source, *self.walks).normalize("sym"),)
+    def _dual(self, source: Graph) -> Graph:
+        return ppmi(source, *self.walks).normalize("sym")
 
     def extra_repr(self) -> str:
         """Width."""

@@ -69,7 +69,7 @@ def source_of(graph: Graph) -> Graph:
 
 
 def made_once(graph: Graph, name: Hashable, make: Callable[[Graph], Any]) -> Any:
-    """`make(graph)`, a tuple, remembered with the graph unless its weights learn."""
+    """`make(graph)`, a graph or a tuple, remembered with the graph unless its weights learn."""
     if not graph._is_constant or torch.compiler.is_compiling():
         return make(graph)
     return once(graph, name, lambda: _alone(make(graph)))

@@ -147,12 +147,12 @@ def test_what_is_made_of_a_graph_is_made_once_and_forgotten_with_it():
     assert graph.source is not None
     made = []
 
-    def make(source: Graph) -> tuple[Graph]:
+    def make(source: Graph) -> Graph:
         made.append(source)
-        return (source.normalize("rw"),)
+        return source.normalize("rw")
 
     for _ in range(3):
-        (walk,) = structure.made_once(graph.source, "test", make)
+        walk = structure.made_once(graph.source, "test", make)
     assert len(made) == 1
     assert walk.source is None
     learned = graph.source.reweight(graph.source.edge_weight.clone().requires_grad_())
