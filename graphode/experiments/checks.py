@@ -1,6 +1,7 @@
 """Checks that settings of several experiments share."""
 
 import math
+from collections.abc import Collection
 
 
 def check_count(name: str, value: int | None, remedy: str = "") -> None:
@@ -8,6 +9,12 @@ def check_count(name: str, value: int | None, remedy: str = "") -> None:
     if value is not None and value < 1:
         ending = f" {remedy}." if remedy else ""
         raise ValueError(f"`{name}` must be 1 or more, but is {value}.{ending}")
+
+
+def check_choice(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that is not among those known."""
+    if name not in known:
+        raise ValueError(f"Unknown {what} {name!r}. Choose one of: {', '.join(known)}.")
 
 
 def check_rate(lr: float) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from graphode.data import Particles
 from graphode.data.particle_system import Sign
-from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.checks import check_choice, check_count, check_rate
 from graphode.experiments.flags import peek
 from graphode.experiments.particle_models import BASELINES, FLAT, Model
 from graphode.experiments.particle_rollouts import check_horizons
@@ -66,12 +66,8 @@ OF_MODEL: dict[str, dict[str, Any]] = {
 
 def settings(preset: str, model: str) -> dict[str, Any]:
     """All settings of a model that depend on the preset."""
-    if preset not in get_args(Preset):
-        raise ValueError(
-            f"Unknown preset {preset!r}. Choose one of: {', '.join(get_args(Preset))}."
-        )
-    if model not in get_args(Model):
-        raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(get_args(Model))}.")
+    check_choice("preset", preset, get_args(Preset))
+    check_choice("model", model, get_args(Model))
     found = {**PRINTED, **OF_MODEL.get(model, {})}
     return {**found, **TUNED} if preset == "tuned" and model not in BASELINES else found
 

@@ -17,6 +17,8 @@ GCN has the settings of Kipf and Welling (2017), whatever the preset; GCNII thos
 
 from typing import Any, Literal, get_args
 
+from graphode.experiments.checks import check_choice
+
 Model = Literal[
     "gcn", "gcn_star", "gcde_rk2", "gcde_rk4", "gcde_dpr5", "cgcde_dpr5", "gcnii", "diffusion"
 ]  # fmt: skip
@@ -148,12 +150,8 @@ TUNED: dict[str, dict[str, Any]] = {
 
 def settings(preset: Preset, model: Model, dataset: str) -> dict[str, Any]:
     """All settings of a model on a data set."""
-    if preset not in get_args(Preset):
-        raise ValueError(
-            f"Unknown preset {preset!r}. Choose one of: {', '.join(get_args(Preset))}."
-        )
-    if model not in MODELS:
-        raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(MODELS)}.")
+    check_choice("preset", preset, get_args(Preset))
+    check_choice("model", model, MODELS)
     of_dataset = PUBMED if dataset == "pubmed" else {}
     of_preset = AUTHORS.get(model, {}) if preset == "authors" else {}
     if preset == "tuned":

@@ -24,6 +24,7 @@ import torch
 from rich.console import Console
 
 from graphode.ensembles import share_memory
+from graphode.experiments.checks import check_count
 from graphode.experiments.heap import keep_freed_memory
 from graphode.experiments.progress import clock
 from graphode.experiments.run_folder import RunFolder
@@ -60,8 +61,7 @@ def make_side_by_side(
 
 def check_jobs(jobs: int) -> None:
     """Refuse none."""
-    if jobs < 1:
-        raise ValueError(f"`jobs` must be 1 or more, but is {jobs}. It is how many run at a time.")
+    check_count("jobs", jobs, "It is how many run at a time")
 
 
 class _Crew:

@@ -14,6 +14,9 @@ from typing import Any
 
 from rich.table import Table
 
+from graphode.experiments.checks import check_count
+from graphode.experiments.progress import counted
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
@@ -95,8 +98,7 @@ def check_asked(table: str, models: Sequence[str], known: Iterable[str], seeds: 
             raise ValueError(
                 f"Unknown model {name!r} in {table}. Choose among: {', '.join(names)}."
             )
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"`seeds` must be 1 or more, but is {seeds}.")
+    check_count("seeds", seeds)
 
 
 def label_of(result: Mapping[str, Any], quick: bool) -> str:
@@ -147,9 +149,8 @@ def _lines(row: Row | None, costs: bool) -> list[str]:
         lines.append(f"paper {_plus_minus(row.paper, row.paper_std)}")
     if not costs:
         return lines
-    count = f"{row.members} member" + "s" * (row.members != 1)
     cost = [f"{row.evaluations:.4g} evals"] if row.evaluations else []
-    return [*lines, ", ".join([*cost, count, f"{row.seconds:.0f} s"])]
+    return [*lines, ", ".join([*cost, counted(row.members, "member"), f"{row.seconds:.0f} s"])]
 
 
 def _plus_minus(mean: float | None, std: float | None) -> str:

@@ -168,7 +168,7 @@ class TrafficForecast:
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "TrafficForecast":
         """The settings that flags of a command line change: those of the preset it names."""
-        return cls.of(**peek(arguments, dict.fromkeys(("model", "preset", "protocol"), str)))
+        return cls.of(**peek(arguments, {"model": str, "preset": str, "protocol": str}))
 
     def __post_init__(self) -> None:
         counts = ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every")

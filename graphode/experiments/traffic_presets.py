@@ -18,6 +18,8 @@ tuned     Ours. The change since the last observation is predicted, so that trai
 
 from typing import Any, Literal, get_args
 
+from graphode.experiments.checks import check_choice
+
 Model = Literal[
     "gru", "gcgru", "gcde_gru", "gclstm", "gcde_lstm", "gcrnn", "gcde_rnn",
     "persistence", "historical_average",
@@ -67,11 +69,8 @@ TUNED_FLOW: dict[str, Any] = {"targets": 3}
 
 def settings(preset: Preset, model: Model) -> dict[str, Any]:
     """All settings of a model."""
-    for what, name, known in (("preset", preset, Preset), ("model", model, Model)):
-        if name not in get_args(known):
-            raise ValueError(
-                f"Unknown {what} {name!r}. Choose one of: {', '.join(get_args(known))}."
-            )
+    check_choice("preset", preset, get_args(Preset))
+    check_choice("model", model, get_args(Model))
     if preset == "printed":
         return {**PRINTED, **(PRINTED_GRU if model == "gru" else {})}
     own = TUNED_GRU if model == "gru" else TUNED_FLOW if model in FLOWS else {}
