@@ -1,11 +1,4 @@
-"""The GPU's kernels compute what the plain operations compute: values, gradients, masks.
-
-Where there is no GPU, Triton's interpreter runs them, if Triton is installed and
-TRITON_INTERPRET=1 is set.
-"""
-
-import importlib.util
-import os
+"""The GPU's kernels compute what the plain operations compute: values, gradients, masks."""
 
 import pytest
 import torch
@@ -22,23 +15,16 @@ from graphode.flows import kernels as flow_kernels
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask, mix, signed
 from graphode.graphs import kernels as graph_kernels
 from tests.ensembles.test_ensemble import SEEDS, STATIC
+from tests.kernels import DEVICE, needs_triton
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None or (DEVICE == "cpu" and not INTERPRETED),
-        reason="no Triton here, or no GPU",
-    ),
-    pytest.mark.usefixtures("without_type_checks"),
-]
+pytestmark = [needs_triton, pytest.mark.usefixtures("without_type_checks")]
 
 
 @pytest.fixture(autouse=True)
 def float32(monkeypatch):
     """What the kernels serve; the interpreter knows float32 products of one kind only."""
     torch.set_default_dtype(torch.float32)
-    if DEVICE == "cpu" and INTERPRETED:
+    if DEVICE == "cpu":
         from graphode.fields import mixing_kernel
 
         monkeypatch.setattr(mixing_kernel, "PRECISIONS", {"highest": "ieee"})

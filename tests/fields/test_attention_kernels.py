@@ -1,11 +1,4 @@
-"""Attention by Triton kernels equals attention by plain PyTorch, to the second derivative.
-
-Where there is no GPU, Triton's interpreter runs the kernels, if Triton is installed and
-TRITON_INTERPRET=1 is set.
-"""
-
-import importlib.util
-import os
+"""Attention by Triton kernels equals attention by plain PyTorch, to the second derivative."""
 
 import pytest
 import torch
@@ -16,13 +9,9 @@ from graphode.fields.edge_attention import attend, edge_softmax, neighbours
 from graphode.fields.gatv2_scores import gatv2_scores
 from graphode.graphs import Graph, kernels
 from graphode.graphs.product import sampled_product
+from tests.kernels import DEVICE, needs_triton
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or (DEVICE == "cpu" and not INTERPRETED),
-    reason="no Triton here, or no GPU",
-)
+pytestmark = needs_triton
 SHAPES = [(7, 2, 3), (5, 8, 8), (1, 1, 1), (9, 3, 20), (4, 1, 64)]
 
 

@@ -1,11 +1,4 @@
-"""A graph convolution in one pass is the formula: values, gradients, masks, for any graph.
-
-Where there is no GPU, Triton's interpreter runs the kernels, if Triton is installed and
-TRITON_INTERPRET=1 is set.
-"""
-
-import importlib.util
-import os
+"""A graph convolution in one pass is the formula: values, gradients, masks, for any graph."""
 
 import pytest
 import torch
@@ -18,14 +11,9 @@ from graphode.fields.fused_convolution import convolve, mix, spread
 from graphode.flows import kernels
 from graphode.graphs import kernels as graph_kernels
 from graphode.graphs.tiles import LANES
+from tests.kernels import DEVICE, needs_triton
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 NODES = 70
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or (DEVICE == "cpu" and not INTERPRETED),
-    reason="no Triton here, or no GPU",
-)
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 
 

@@ -1,11 +1,4 @@
-"""Dropout by the GPU's kernel drops what plain operations drop: for any key, shape and transform.
-
-Where there is no GPU, Triton's interpreter runs it, if Triton is installed and TRITON_INTERPRET=1
-is set.
-"""
-
-import importlib.util
-import os
+"""Dropout by the kernel drops what plain operations drop: for any key, shape and transform."""
 
 import pytest
 import torch
@@ -15,16 +8,9 @@ import graphode as gd
 from graphode.flows import evaluation, kernels, masks, runge_kutta
 from graphode.flows.masks import mix
 from graphode.flows.stochastic import SolveNoise, noise_of
+from tests.kernels import DEVICE, needs_triton
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None
-        or (DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
-        reason="no Triton here, or no GPU",
-    ),
-    pytest.mark.usefixtures("without_type_checks"),
-]
+pytestmark = [needs_triton, pytest.mark.usefixtures("without_type_checks")]
 
 
 @pytest.fixture(autouse=True)

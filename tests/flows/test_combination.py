@@ -1,11 +1,4 @@
-"""Sums of stages that hand their terms on have the gradients of the plain formula.
-
-Where there is no GPU, Triton's interpreter runs the kernel, if Triton is installed and
-TRITON_INTERPRET=1 is set.
-"""
-
-import importlib.util
-import os
+"""Sums of stages that hand their terms on have the gradients of the plain formula."""
 
 import pytest
 import torch
@@ -19,16 +12,9 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.layout import Layout
 from graphode.flows.runge_kutta import RungeKutta
 from graphode.flows.tableaus import DOPRI5, MIDPOINT, RK4_38
+from tests.kernels import DEVICE, needs_triton
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None
-        or (DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
-        reason="no Triton here, or no GPU",
-    ),
-    pytest.mark.usefixtures("without_type_checks"),
-]
+pytestmark = [needs_triton, pytest.mark.usefixtures("without_type_checks")]
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="no GPU here")
 
 SHAPE = (3, 35, 11)  # 385 entries a sample, 1155 in all: blocks of the kernel are not full
