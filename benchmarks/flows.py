@@ -7,8 +7,6 @@ Both sides run in one process on the same field, weights and tolerances, and tak
 medians after warm-up. The last line is one JSON object.
 """
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -17,12 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import in_fresh_process, machine, peak_memory_mib, side_by_side
+from measure import Part, in_fresh_process, peak_memory_mib, script, side_by_side
 from torch import Tensor
 
 import graphode as gd
-
-PARTS = ("evaluations", "time", "memory", "batch")
 
 
 def citation_graph(num_nodes: int = 2708, num_links: int = 5278, seed: int = 0) -> gd.Graph:
@@ -172,7 +168,7 @@ def time(device: str) -> dict[str, Any]:
     return found
 
 
-def one_memory(device: str, gradient: str, num_steps: int) -> dict[str, Any]:
+def one_memory(device: str, gradient: str, num_steps: str) -> dict[str, Any]:
     """Peak memory of one solve, and its gradient (meant for a process of its own)."""
     on_gpu = device.startswith("cuda")
     dtype = torch.float32 if on_gpu else torch.float64
@@ -190,7 +186,7 @@ def one_memory(device: str, gradient: str, num_steps: int) -> dict[str, Any]:
 
     run(4)
     kept: list[list[Tensor]] = []
-    peak = peak_memory_mib(lambda: kept.append(run(num_steps)), device)
+    peak = peak_memory_mib(lambda: kept.append(run(int(num_steps))), device)
     norms = [gradient.double().norm().item() for gradient in kept[0]]
     sums = [(gradient.double() * torch.arange(gradient.numel(), device=device, dtype=torch.float64)
              .cos().reshape(gradient.shape)).sum().item() for gradient in kept[0]]  # fmt: skip
@@ -201,9 +197,7 @@ def memory(device: str) -> dict[str, Any]:
     """`checkpoint` against `backprop` over 1024 steps, and `adjoint` at 64 and 4096."""
 
     def measured(gradient: str, steps: int) -> dict[str, Any]:
-        return in_fresh_process(
-            __file__, "--device", device, "--one-memory", gradient, "--steps", str(steps)
-        )
+        return in_fresh_process(__file__, "--device", device, "--one-memory", f"{gradient}:{steps}")
 
     backprop, checkpoint = measured("backprop", 1024), measured("checkpoint", 1024)
     short, long = measured("adjoint", 64), measured("adjoint", 4096)
@@ -248,34 +242,12 @@ def batch() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run the parts asked for and print what they found."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run; default all")
-    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
-    parser.add_argument("--one-memory", help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one_memory:
-        print(json.dumps(one_memory(arguments.device, arguments.one_memory, arguments.steps)))
-        return
-    found: dict[str, Any] = {"benchmark": "flows", "machine": machine(arguments.device)}
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "evaluations": evaluations,
-        "time": lambda: time(arguments.device),
-        "memory": lambda: memory(arguments.device),
-        "batch": batch,
-    }
-    for name in arguments.only or PARTS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        found[name] = parts[name]()
-        print(json.dumps(found[name], indent=2), file=sys.stderr, flush=True)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found))
-
+PARTS: dict[str, Part] = {
+    "evaluations": lambda device: evaluations(),
+    "time": time,
+    "memory": memory,
+    "batch": lambda device: batch(),
+}
 
 if __name__ == "__main__":
-    main()
+    script(__doc__, "flows", {}, PARTS, PARTS, one_memory)

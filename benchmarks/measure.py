@@ -99,7 +99,7 @@ def script(
     facts: dict[str, Any],
     parts: dict[str, Part],
     default: Iterable[str],
-    one_memory: Callable[..., dict[str, float]] | None = None,
+    one_memory: Callable[..., dict[str, Any]] | None = None,
 ) -> None:
     """The command line of a benchmark: its parts, on a device; the last line is the result."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])

@@ -14,7 +14,6 @@ of operations, and compiled. A training step has 30 states of each seed, a rollo
 line is one JSON object.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -25,7 +24,7 @@ from typing import Any, get_args
 import matplotlib
 import numpy as np
 import torch
-from measure import machine, side_by_side
+from measure import Part, machine, script, side_by_side
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GCNConv
@@ -46,7 +45,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 RESULTS = Path(__file__).parents[1] / "results"
-PARTS = ("simulation", "scaling", "training", "rollout")
 SEEDS, STEPS = 10, 50
 STRIDE = 40  # every so manieth state of the training half: 30 states a step
 NUMBERS = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -221,35 +219,18 @@ def _rival_rollout(field: nn.Module, starts: Tensor, dt: float) -> Callable[[], 
     return run
 
 
-def main() -> None:
-    """Run the parts asked for and print what they found."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu", help="only cpu: the simulator runs nowhere else")
-    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run; default all")
-    parser.add_argument("--figure", type=Path, help="draw the committed scaling, measure nothing")
-    parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
-    arguments = parser.parse_args()
-    if arguments.figure:
-        figure(arguments.figure)
-        return
-    found: dict[str, Any] = {"benchmark": "particles", "machine": machine("cpu")}
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "simulation": simulation,
-        "scaling": scaling,
-        "training": lambda: _against("training"),
-        "rollout": lambda: _against("rollout"),
-    }
-    for name in arguments.only or PARTS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        found[name] = parts[name]()
-        print(json.dumps(found[name], indent=2), file=sys.stderr, flush=True)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found))
-
+PARTS: dict[str, Part] = {
+    "simulation": lambda device: simulation(),
+    "scaling": lambda device: scaling(),
+    "training": lambda device: _against("training"),
+    "rollout": lambda device: _against("rollout"),
+}
 
 if __name__ == "__main__":
     # Tensors as small as these gain nothing from threads, which wait for each other.
     torch.set_num_threads(1)
-    main()
+    if "--figure" in sys.argv:
+        figure(Path(sys.argv[sys.argv.index("--figure") + 1]))
+    else:
+        # The simulator runs on a CPU, whatever the device.
+        script(__doc__, "particles", {"machine": machine("cpu")}, PARTS, PARTS)
