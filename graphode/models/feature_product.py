@@ -3,8 +3,7 @@
     y = X W,    ∂W = Xᵀ ∂y
 
 X is rectangular and constant. Weights or values of many members join: weights as columns of one
-product, values as blocks of one block-diagonal matrix. Compiled code goes through an operator that
-the tracer does not look into; all else through a function that `torch.func` can transform.
+product, values as blocks of one block-diagonal matrix.
 """
 
 import math
@@ -14,7 +13,9 @@ import torch
 from torch import Tensor
 
 from graphode.flows.kernels import may_use_kernels
+from graphode.graphs import kernels
 from graphode.graphs.derivatives import Sparsity
+from graphode.graphs.product import is_plain, sparse_product
 
 
 def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
@@ -41,27 +42,9 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
 
 
 def _multiplied(values: Tensor, weight: Tensor, *places: Tensor) -> Tensor:
-    if torch.compiler.is_compiling():
-        return _compiled(values, weight, *places)
+    if torch.compiler.is_compiling() or is_plain(weight):
+        return sparse_product(values, None, weight, Sparsity(*places))
     return _Product.apply(values, weight, *places)  # pyright: ignore[reportReturnType]
-
-
-def _multiply(values: Tensor, weight: Tensor, crow: Tensor, col: Tensor) -> Tensor:
-    """The kernel; see `graphs.kernels` for why which."""
-    rows = crow.numel() - 1
-    if values.numel() == 0 or weight.numel() == 0:
-        return weight.new_zeros(rows, weight.shape[1])
-    weight = weight.contiguous()
-    if weight.device.type == "cpu" and weight.dtype != torch.float64:
-        # Positional: scale_grad_by_freq, mode "sum", sparse, weights, include_last_offset.
-        bag = torch.ops.aten._embedding_bag_forward_only
-        return bag(weight, col, crow, False, 0, False, values, True)[0]
-    size = (rows, weight.shape[0])
-    matrix = torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
-    if weight.device.type == "cpu":
-        return torch.ops.aten._sparse_mm_reduce_impl(matrix, weight, "sum")[0]
-    with torch.autocast(weight.device.type, enabled=False):
-        return torch.mm(matrix, weight)
 
 
 def _transposed(values: Tensor, places: list[Tensor]) -> tuple[Tensor, ...]:
@@ -126,9 +109,11 @@ def _by_kernel(
 
 
 class _Product(torch.autograd.Function):
+    """The product where `torch.func` is at work; mapped weights are columns, however large."""
+
     @staticmethod
     def forward(values: Tensor, weight: Tensor, *places: Tensor):
-        return _multiply(values, weight, *places[:2])
+        return kernels.multiply(values, weight, *places[:2])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor):
@@ -155,34 +140,3 @@ class _Product(torch.autograd.Function):
             for x, dim in zip(args[:2], in_dims[:2], strict=True)
         )
         return feature_product(values, weight, Sparsity(*args[2:])), 0
-
-
-@torch.library.custom_op("graphode::feature_product", mutates_args=())
-def _compiled(
-    values: Tensor,
-    weight: Tensor,
-    crow: Tensor,
-    col: Tensor,
-    crow_t: Tensor,
-    col_t: Tensor,
-    order: Tensor,
-    inverse: Tensor,
-) -> Tensor:
-    return _multiply(values, weight, crow, col)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    values, _, *places = inputs
-    ctx.save_for_backward(values, *places)
-
-
-def _backward(ctx: Any, grad: Tensor):
-    values, *places = ctx.saved_tensors
-    values_t, *places_t = _transposed(values, places)
-    return None, _compiled(values_t, grad, *places_t), *[None] * len(places)
-
-
-_compiled.register_fake(
-    lambda values, weight, crow, *places: weight.new_empty(crow.shape[0] - 1, weight.shape[1])
-)
-_compiled.register_autograd(_backward, setup_context=_save)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 import graphode as gd
 from graphode import models as M
+from graphode.graphs.compiled import _product
 from graphode.models.encoder import FeatureDropout
-from graphode.models.feature_product import _compiled, feature_product
+from graphode.models.feature_product import feature_product
 from tests.models.registry import bag_of_words, random_graph
 
 FORMS = {
@@ -102,7 +103,7 @@ def test_transforms_see_through_the_product():
 def test_compiled_code_has_an_operator():
     features = M.SparseFeatures(bag_of_words())
     weight = torch.randn(5, 4, requires_grad=True)
-    torch.library.opcheck(_compiled, (features.values, weight, *features._places))
+    torch.library.opcheck(_product, (features.values, None, weight, *features._places))
 
 
 def test_row_normalisation_leaves_empty_rows_empty():
