@@ -7,10 +7,16 @@ from collections.abc import Iterator
 import torch
 
 
+def device_name(name: str) -> str:
+    """The name itself; of "auto" that of a GPU where there is one, else of the CPU."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def find_device(name: str) -> torch.device:
-    """The device of that name, "auto" for a GPU where there is one; an error if it is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device of that name, or of "auto"; an error if it is not here."""
+    name = device_name(name)
     try:
         device = torch.device(name)
     except RuntimeError as error:

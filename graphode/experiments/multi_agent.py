@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
-
 from graphode.data import Particles
 from graphode.data.particle_system import Sign
 from graphode.experiments.checks import check_choice, check_count, check_rate
+from graphode.experiments.devices import device_name
 from graphode.experiments.flags import peek
 from graphode.experiments.particle_models import BASELINES, FLAT, Model
 from graphode.experiments.particle_rollouts import check_horizons
@@ -234,6 +233,5 @@ class MultiAgent:
 
     def resolved(self) -> "MultiAgent":
         """With a device and a folder."""
-        auto = "cuda" if torch.cuda.is_available() else "cpu"
-        device = auto if self.device == "auto" else self.device
-        return dataclasses.replace(self, device=device, out=self.out or RUNS / self.model)
+        out = self.out or RUNS / self.model
+        return dataclasses.replace(self, device=device_name(self.device), out=out)

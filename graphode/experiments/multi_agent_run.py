@@ -19,10 +19,11 @@ from graphode.experiments.particle_rollouts import Advance, errors, forecasts
 from graphode.experiments.particle_transfer import learned_force, transferred
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
+from graphode.experiments.recording import capture_on
 from graphode.experiments.run_folder import RunFolder, settings_of
 from graphode.experiments.sitting import sit
 from graphode.experiments.training import Outcome, Training, train
-from graphode.flows import Flow, capture
+from graphode.flows import Flow
 
 ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments
 ERRORS_SPACE = 1 << 20  # bytes, for those of all members and for learned forces
@@ -128,7 +129,7 @@ def _trained(
             config.seeds,
             folder,
             shown,
-            capture=functools.partial(capture, device=device) if device.type == "cuda" else None,
+            capture=capture_on(device),
         )
 
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.devices import device_name
 from graphode.experiments.flags import peek
 from graphode.experiments.presets import Model, Preset, settings
 from graphode.experiments.run_folder import NOT_IDENTITY
@@ -174,7 +173,5 @@ class NodeClassification:
 
     def resolved(self) -> "NodeClassification":
         """With a device and a folder."""
-        auto = "cuda" if torch.cuda.is_available() else "cpu"
         out = self.out or RUNS / f"{self.model}-{self.dataset}"
-        device = auto if self.device == "auto" else self.device
-        return dataclasses.replace(self, device=device, out=out)
+        return dataclasses.replace(self, device=device_name(self.device), out=out)

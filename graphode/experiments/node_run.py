@@ -1,7 +1,6 @@
 """A run of node classification from settings to result: data, members, training, folder."""
 
 import dataclasses
-import functools
 import math
 import statistics
 from typing import Any
@@ -18,13 +17,12 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
-from graphode.experiments.recording import Capture
+from graphode.experiments.recording import capture_on
 from graphode.experiments.run_costs import mean_costs
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import sit
 from graphode.experiments.training import Outcome, Training, train
 from graphode.experiments.trajectories import followed
-from graphode.flows import capture
 from graphode.graphs import Graph
 from graphode.models import SparseFeatures
 
@@ -129,20 +127,13 @@ def _trained(config: NodeClassification, folder: RunFolder, console: Console) ->
             folder,
             shown,
             chunk=chunk,
-            capture=_capture(config, device),
+            capture=capture_on(device, config.gradient),
         )
     arrays = followed(outcome.ensemble, objective.x, objective.graph, data, config.trajectories)
     if arrays:
         folder.save_arrays(arrays)
     parameters = size // torch.get_default_dtype().itemsize
     folder.finish(_result(config, data, outcome, folder, parameters))
-
-
-def _capture(config: NodeClassification, device: torch.device) -> Capture | None:
-    """How an epoch is recorded; None where it cannot be: other gradients ask the host."""
-    if device.type != "cuda" or config.gradient != "backprop":
-        return None
-    return functools.partial(capture, device=device)
 
 
 def _result(

@@ -9,11 +9,14 @@ recorded anew with more attempts, and run again: results never depend on how man
 solve that fails for good ends the run, as it does where nothing is recorded.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
+from graphode import flows
 from graphode.experiments.objective import BatchedObjective
 from graphode.flows import Flow, SolveError
 
@@ -25,6 +28,13 @@ MORE_ATTEMPTS = 2  # then twice as many, in a block that needs more again
 MOST_ATTEMPTS = 500  # of a solve, each a part of the program
 
 Capture = Callable[..., Callable[[], None]]  # see `graphode.capture`, without its device
+
+
+def capture_on(device: torch.device, gradient: str = "backprop") -> Capture | None:
+    """How a device records epochs; None where it cannot: no GPU, or gradients that ask the host."""
+    if device.type != "cuda" or gradient != "backprop":
+        return None
+    return functools.partial(flows.capture, device=device)
 
 
 class Recording:

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from graphode.data.store import file_sha256
 from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.devices import device_name
 from graphode.experiments.flags import peek
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.experiments.traffic_normalization import Normalization
@@ -234,14 +233,12 @@ class TrafficForecast:
 
     def resolved(self) -> "TrafficForecast":
         """With a device, a folder, and a unit where it is known."""
-        auto = "cuda" if torch.cuda.is_available() else "cpu"
         name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
         for path in self._own_files:
             if not path.is_file():
                 raise ValueError(f"There is no file {path}. Name it with --speeds or --distances.")
-        device = auto if self.device == "auto" else self.device
-        unit = unit_of(self.dataset, self.unit)
+        device, unit = device_name(self.device), unit_of(self.dataset, self.unit)
         return dataclasses.replace(self, device=device, out=self.out or RUNS / name, unit=unit)
 
     @functools.cached_property

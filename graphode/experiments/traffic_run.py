@@ -17,7 +17,7 @@ from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.progress import counted, display
 from graphode.experiments.provenance import provenance
-from graphode.experiments.recording import Capture
+from graphode.experiments.recording import capture_on
 from graphode.experiments.run_costs import mean_costs
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import say, sit
@@ -45,7 +45,6 @@ from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
 from graphode.experiments.training import Outcome, Training, train
-from graphode.flows import capture
 from graphode.graphs import Graph
 
 CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and those of chunks before
@@ -147,15 +146,8 @@ def _trained(
             folder,
             shown,
             chunk=chunk,
-            capture=_capture(config, device),
+            capture=capture_on(device, config.gradient) if config.capture else None,
         )
-
-
-def _capture(config: TrafficForecast, device: torch.device) -> Capture | None:
-    """How an update is recorded; None where it cannot be: other gradients ask the host."""
-    if not config.capture or device.type != "cuda" or config.gradient != "backprop":
-        return None
-    return functools.partial(capture, device=device)
 
 
 def _result(

@@ -457,7 +457,7 @@ def test_a_recorded_update_is_the_update(tmp_path, monkeypatch, without_type_che
         return program
 
     plain_run = run(small("gcde_gru", out=tmp_path / "plain", epochs=2), plain())
-    monkeypatch.setattr(traffic_run, "_capture", lambda config, device: capture)
+    monkeypatch.setattr(traffic_run, "capture_on", lambda device, gradient: capture)
     recorded = run(small("gcde_gru", out=tmp_path / "recorded", epochs=2), plain())
     assert recorded["test"] == plain_run["test"]
     rows = [read_metrics(tmp_path / name) for name in ("plain", "recorded")]
