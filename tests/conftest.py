@@ -55,6 +55,14 @@ def without_type_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """No compiled code of one test serves another."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of real data sets, one folder each."""

@@ -1,7 +1,5 @@
 """Flows under torch.compile; `test_compile.py` runs this in a process without type checks."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,14 +12,6 @@ pytestmark = [
 ]
 # One of each kind: a step of a Runge–Kutta method differs only in its numbers.
 EXPLICIT = ["euler", "rk4_38", "adams", "dopri5", "dopri8"]
-
-
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    """No compiled code of one test serves another."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 class Field(nn.Module):

@@ -1,45 +1,27 @@
 """A fixed-step flow compiles without graph breaks, and can be captured as a CUDA graph."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import graphode as gd
+from tests.compiled import run_compiled
+from tests.flows.compiled_flows import Field
 
+FILE = Path(__file__).parent / "compiled_flows.py"
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def run_compiled_flows(selection: str) -> None:
-    """In a process of its own: dynamo cannot trace the checks that jaxtyping adds in tests."""
-    file = Path(__file__).parent / "compiled_flows.py"
-    options = ["-q", "--override-ini=addopts=", "--import-mode=importlib", "-m", selection]
-    command = [sys.executable, "-m", "pytest", *options, str(file)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
 def test_compiled_flows_equal_eager_ones():
-    run_compiled_flows("not slow")
+    run_compiled(FILE, "not slow")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 def test_flow_compiled_to_machine_code_equals_the_eager_one():
-    run_compiled_flows("slow")
-
-
-class Field(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 3)
-
-    def forward(self, t: Tensor, h: Tensor, graph: Tensor) -> Tensor:
-        return self.second(torch.tanh(graph @ self.first(h))) * torch.cos(t)
+    run_compiled(FILE, "slow")
 
 
 def test_capture_needs_num_steps():

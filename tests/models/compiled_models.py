@@ -1,7 +1,5 @@
 """Models under torch.compile; `test_compile.py` runs this in a process without type checks."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,14 +13,6 @@ pytestmark = [
 ]
 # Adaptive solvers decide by values, which a tracer does not have.
 FIXED_STEPS = ["GCDE", "diffusion", "GADE", "GADE-gatv2", "GMDE", "GCN", "GCN-star", "GAT", "MLP"]
-
-
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    """No compiled code of one test serves another."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def outcome(model: nn.Module, parameters: list[Tensor], x: Tensor, graph: gd.Graph) -> list[Tensor]:
