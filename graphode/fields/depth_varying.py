@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from graphode.fields.extension import Extension
 from graphode.fields.validation import check_closes, check_positive
+from graphode.flows.chebyshev import polynomials
 from graphode.flows.stochastic import member_numbers, of_member
 from graphode.graphs import Graph
 
@@ -149,11 +150,7 @@ class DepthVarying(Extension):
         if self.basis == "fourier":
             waves = [2 * math.pi * ((k + 1) // 2) * s for k in range(1, count + 1)]
             return torch.stack([w.sin() if k % 2 == 0 else w.cos() for k, w in enumerate(waves)])
-        x = 2 * s - 1
-        terms = [torch.ones_like(x), x]
-        for _ in range(count - 1):
-            terms.append(2 * x * terms[-1] - terms[-2])
-        return torch.stack(terms[1 : count + 1])
+        return torch.stack(polynomials(s, count + 1)[1:])
 
     def extra_repr(self) -> str:
         """The expansion."""

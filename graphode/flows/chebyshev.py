@@ -5,6 +5,7 @@ Trefethen (2013), "Approximation Theory and Approximation Practice".
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from torch import Tensor, ones_like
 
 
 def lobatto_nodes(count: int) -> np.ndarray:
@@ -15,6 +16,15 @@ def lobatto_nodes(count: int) -> np.ndarray:
 def basis(points: np.ndarray, degree: int) -> np.ndarray:
     """T_m(2 x − 1), `[points, degree + 1]`."""
     return chebyshev.chebvander(2 * np.asarray(points) - 1, degree)
+
+
+def polynomials(x: Tensor, count: int) -> list[Tensor]:
+    """T_m(2 x − 1), the first `count` of them, two or more, with gradients to x."""
+    x = 2 * x - 1
+    found = [ones_like(x), x]
+    while len(found) < count:
+        found.append(2 * x * found[-1] - found[-2])
+    return found
 
 
 def basis_derivative(points: np.ndarray, degree: int) -> np.ndarray:

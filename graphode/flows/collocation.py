@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphode.flows.chebyshev import basis, integration_matrix, lobatto_nodes
+from graphode.flows.chebyshev import basis, integration_matrix, lobatto_nodes, polynomials
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.host import refuse_transforms
 from graphode.flows.implicit import solution_tolerance
@@ -80,12 +80,8 @@ class Collocation(Method):
 
     def interpolate(self, f: Evaluation, step: Step, theta: Tensor) -> Tensor:
         """The collocation polynomial itself."""
-        x = 2 * theta - 1
-        polynomials = [torch.ones_like(x), x]
-        while len(polynomials) < self.nodes:
-            polynomials.append(2 * x * polynomials[-1] - polynomials[-2])
         matrix = torch.from_numpy(self.grid.to_coefficients).to(theta.device, theta.dtype)
-        weights = torch.stack(polynomials, -1) @ matrix
+        weights = torch.stack(polynomials(theta, self.nodes), -1) @ matrix
         terms = [(weights[..., i], stage) for i, stage in enumerate(step.stages)]
         return blend(f.layout, torch.zeros_like(step.y0), terms)
 
