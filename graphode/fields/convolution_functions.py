@@ -17,6 +17,7 @@ from torch import Tensor
 from graphode.flows.masks import MaskKey, hashed_positions, keyed_mask
 from graphode.graphs.derivatives import Sparsity
 from graphode.graphs.product import is_plain, product_of_samples
+from graphode.graphs.transforms import leading
 
 NESTED = (
     "Weights of members that have members of their own cannot be mapped at once on a GPU. Evaluate "
@@ -65,12 +66,12 @@ class Mix(torch.autograd.Function):
         if in_dims[1] is None and in_dims[2] is None:  # one weight, and one mask, for all
             place = weight.ndim - 2
             return Mix.apply(h.movedim(in_dims[0], place), weight, prefix, word, rate), place
-        weight = _leading(weight, in_dims[1], info.batch_size)
+        weight = leading(weight, in_dims[1], info.batch_size)
         if weight.ndim != 3 or (prefix is not None and prefix.ndim > 1):
             raise NotImplementedError(NESTED)
-        h = _leading(h, in_dims[0], info.batch_size)
+        h = leading(h, in_dims[0], info.batch_size)
         if prefix is not None:
-            prefix = _leading(prefix, in_dims[2], info.batch_size)
+            prefix = leading(prefix, in_dims[2], info.batch_size)
         return Mix.apply(h, weight, prefix, word, rate), 0
 
 
@@ -123,15 +124,15 @@ class Spread(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         u, bias, own, *rest = args
-        u = _leading(u, in_dims[0], info.batch_size)
-        own = None if own is None else _leading(own, in_dims[2], info.batch_size)
+        u = leading(u, in_dims[0], info.batch_size)
+        own = None if own is None else leading(own, in_dims[2], info.batch_size)
         if in_dims[1] is None:  # one bias for all
             place = bias.ndim - 1
             u, own = (None if x is None else x.movedim(0, place) for x in (u, own))
             return Spread.apply(u, bias, own, *rest), place
         if bias.ndim != 2:
             raise NotImplementedError(NESTED)
-        return Spread.apply(u, _leading(bias, in_dims[1], info.batch_size), own, *rest), 0
+        return Spread.apply(u, leading(bias, in_dims[1], info.batch_size), own, *rest), 0
 
 
 class Convolve(torch.autograd.Function):
@@ -213,10 +214,10 @@ class Convolve(torch.autograd.Function):
         if not is_first or own_weight is own_prefix is None:
             return Convolve._mapped_in_two(info, in_dims, *args)
         count = info.batch_size
-        h, weight = _leading(h, own_h, count), _leading(weight, own_weight, count)
+        h, weight = leading(h, own_h, count), leading(weight, own_weight, count)
         if own_bias is not None:
             bias = bias.movedim(own_bias, 0)
-        prefix = None if prefix is None else _leading(prefix, own_prefix, count)
+        prefix = None if prefix is None else leading(prefix, own_prefix, count)
         return Convolve.apply(h, weight, bias, prefix, *rest), 0
 
     @staticmethod
@@ -233,10 +234,6 @@ class Convolve(torch.autograd.Function):
         bias = weight.new_zeros(weight.shape[-1]) if bias is None else bias
         dims = (own_u, own_bias, *[None] * (1 + len(constants)))
         return Spread.vmap(info, dims, u, bias, None, *constants)
-
-
-def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:
-    return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _by_member(

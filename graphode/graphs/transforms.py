@@ -70,12 +70,12 @@ class _Product(torch.autograd.Function):
             columns = h.movedim(0, -1)
             product = sparse_product(values, values_t, columns.flatten(1), places)
             return product.reshape(num_rows, *columns.shape[1:]), 2
-        values, h = _leading(values, in_dims[0], count), _leading(h, in_dims[2], count)
+        values, h = leading(values, in_dims[0], count), leading(h, in_dims[2], count)
         samples = h.shape[1] if h.dim() == 4 and values.dim() == 2 else None
         if samples is not None:  # of every member; they join the columns
             h = h.movedim(1, 2).flatten(2)
         if values_t is not None:
-            values_t = _leading(values_t, in_dims[1], count).flatten(0, 1)
+            values_t = leading(values_t, in_dims[1], count).flatten(0, 1)
         blocks = places.repeated(count)
         product = sparse_product(values.flatten(0, 1), values_t, h.flatten(0, 1), blocks)
         product = product.reshape(count, num_rows, *h.shape[2:])
@@ -116,7 +116,7 @@ class _Sampled(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         a, b, heads, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
-        a, b = (_leading(x, d, count) for x, d in zip((a, b), in_dims[:2], strict=True))
+        a, b = (leading(x, d, count) for x, d in zip((a, b), in_dims[:2], strict=True))
         if a.dim() == 4:  # samples of every member; they join the columns
             a, b = (x.movedim(1, 2).flatten(2) for x in (a, b))
         both = a.flatten(0, 1), b.flatten(0, 1)
@@ -124,5 +124,6 @@ class _Sampled(torch.autograd.Function):
         return sampled.unflatten(0, (count, len(places.col))), 0
 
 
-def _leading(x: Tensor, dim: int | None, count: int) -> Tensor:
+def leading(x: Tensor, dim: int | None, count: int) -> Tensor:
+    """What is mapped along `dim`, or what all `count` share, with that dimension first."""
     return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
