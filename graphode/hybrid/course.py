@@ -10,7 +10,7 @@ from graphode.hybrid.legs import travel
 from graphode.hybrid.node_map import NodeMap, checked_map, read_node_maps
 from graphode.hybrid.schedule import Leg, plan, traced_plan
 from graphode.hybrid.state import HybridState
-from graphode.hybrid.stream import GraphStream, chosen_graphs
+from graphode.hybrid.stream import StepGraphs, chosen_graphs
 from graphode.hybrid.validation import check_dtype
 from graphode.hybrid.window import Window, is_traced
 
@@ -56,7 +56,7 @@ class Course:
                 "`node_maps` need `causal=True`: a flow towards a time would use a graph whose "
                 "nodes are not there yet."
             )
-        self.stream = GraphStream(graphs, len(window), self.batch)
+        self.stream = StepGraphs(graphs, len(window), self.batch)
         self.maps = read_node_maps(node_maps, len(window))
         self.h, self.graph = self._start(state)
         self.known = self.graph
@@ -172,8 +172,7 @@ class Course:
         """Flow, and answer the queries on the way."""
         if leg is None:
             return
-        parts, h = self.system.parts, self.h
-        system = self.system
+        system, parts, h = self.system, self.system.parts, self.h
         end, reached = travel(system.flow, parts.flowing(h), self.graph, leg, system.by_length)
         self.h = parts.moved(h, end)
         if not leg.columns:

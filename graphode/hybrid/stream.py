@@ -9,7 +9,7 @@ from torch import Tensor
 from graphode.graphs import Graph
 
 
-class GraphStream:
+class StepGraphs:
     """The graph that each step of a batch brings.
 
     Args:
