@@ -79,19 +79,15 @@ class Trainer:
         ensemble: `[members, …]` from shared arguments; `ensemble.seeds` are the members' seeds.
         objective: What they are trained for.
         training: How.
+
+    Attributes:
         costs: Evaluations per solve, `[members, 3]`, where solves cannot be counted as they
-            happen, in a captured program; by default they are counted.
+            happen, in a captured program; None where they are counted.
     """
 
-    def __init__(
-        self,
-        ensemble: nn.Module,
-        objective: Objective,
-        training: Training,
-        costs: Tensor | None = None,
-    ) -> None:
-        self.ensemble, self.objective, self.costs = ensemble, objective, costs
-        self.training = training
+    def __init__(self, ensemble: nn.Module, objective: Objective, training: Training) -> None:
+        self.ensemble, self.objective, self.training = ensemble, objective, training
+        self.costs: Tensor | None = None
         names, self.parameters = zip(*ensemble.named_parameters(), strict=True)
         device, members = self.parameters[0].device, self.parameters[0].shape[0]
         self.seeds = torch.as_tensor(ensemble.seeds, device=device)

@@ -13,24 +13,19 @@ from graphode.flows.layout import Layout
 
 Operator = Callable[[Tensor], Tensor]
 
+_BASIS_SIZE = 30  # Krylov vectors before a restart
+_RESTARTS = 10  # from the residual
+
 
 @torch.no_grad()
 def gmres(
-    operator: Operator,
-    right: Tensor,
-    layout: Layout,
-    *,
-    tolerance: float,
-    basis_size: int = 30,
-    restarts: int = 10,
+    operator: Operator, right: Tensor, layout: Layout, *, tolerance: float
 ) -> tuple[Tensor, Tensor]:
     """Solve `operator(x) = right` until every sample's residual is `tolerance · ‖right‖`.
 
     Args:
         operator: A linear map of tensors shaped as `right`, acting on each sample alone.
         right: `[..., *state]`; dimensions before the state belong to the system.
-        basis_size: Krylov vectors before a restart.
-        restarts: How often to start over from the residual.
 
     Returns:
         The solution, and ‖right − operator(x)‖ / ‖right‖ per sample, which stays near 1 where the
@@ -41,14 +36,14 @@ def gmres(
     goal = tolerance * whole
     x = torch.zeros_like(right)
     residual = right
-    for _ in range(restarts):
+    for _ in range(_RESTARTS):
         # A sample that overflows is given up; it must not keep the others from their solution.
         if bool(((norm <= goal) | ~norm.isfinite()).all()):
             break
         basis = [residual / layout.spread(norm.clamp(min=tiny))]
         columns: list[Tensor] = []
         weights = norm.new_zeros((*norm.shape, 0))
-        for size in range(1, basis_size + 1):
+        for size in range(1, _BASIS_SIZE + 1):
             vector = operator(basis[-1])
             column = []
             for previous in basis:
@@ -61,7 +56,7 @@ def gmres(
             weights, error = _least_squares(columns, norm.masked_fill(broken, 0.0))
             # A sample whose space is exhausted (length 0) is solved exactly.
             done = (error <= goal) | (length <= tiny) | broken
-            if bool(done.all()) or size == basis_size:
+            if bool(done.all()) or size == _BASIS_SIZE:
                 break
             basis.append(vector / layout.spread(length.clamp(min=tiny)))
         for index in range(weights.shape[-1]):
