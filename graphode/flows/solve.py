@@ -208,6 +208,7 @@ def solve_problem(
     settings = options.settings(problem.host, keep_steps=dense)
     evaluation = Evaluation(problem.f, problem.args, problem.layout)
     result = _by_gradient(problem, options, settings, evaluation, events)
+    report(result.stats)
     assert result.states is not None
     solution = Solution(
         times=problem.times,
@@ -264,6 +265,7 @@ def final_state(
     settings = options.settings(problem.host, keep_steps=False, part=part)
     evaluation = Evaluation(problem.f, problem.args, problem.layout, noise)
     result = _by_gradient(problem, options, settings, evaluation, (), only_final)
+    report(result.stats)
     return result.final if result.states is None else result.states[-1]
 
 
@@ -274,19 +276,6 @@ def _by_gradient(
     evaluation: Evaluation,
     events: tuple[Event, ...],
     only_final: bool = False,
-) -> Result:
-    result = _solved(problem, options, settings, evaluation, events, only_final)
-    report(result.stats)
-    return result
-
-
-def _solved(
-    problem: Problem,
-    options: Options,
-    settings: Settings,
-    evaluation: Evaluation,
-    events: tuple[Event, ...],
-    only_final: bool,
 ) -> Result:
     gradient = find_gradient(options.gradient)
     recomputed = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
