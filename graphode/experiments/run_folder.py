@@ -194,7 +194,7 @@ class RunFolder:
         # A setting that is younger than the folder had there what is now its default.
         young = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
         held, asked = {**_plain(young), **read_json(path)}, settings_of(self.config)
-        free = {f.name for f in fields if not _is_identity(f)}
+        free = {f.name for f in fields if not f.metadata.get("identity", True)}
         names = [n for n in {**held, **asked} if n not in free and held.get(n) != asked.get(n)]
         if names:
             differences = "; ".join(
@@ -239,10 +239,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(settings, default=str))
-
-
-def _is_identity(field: dataclasses.Field[Any]) -> bool:
-    return field.metadata.get("identity", True)
 
 
 def _shown(settings: Mapping[str, Any], name: str) -> str:

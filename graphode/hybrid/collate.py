@@ -2,7 +2,7 @@
 
 loader = DataLoader(series, batch_size=64, collate_fn=gd.collate)
 for batch in loader:
-y = system(batch.x, batch.times, graph, batch.query_times, mask=batch.mask)
+    y = system(batch.x, batch.times, graph, batch.query_times, mask=batch.mask)
 """
 
 import dataclasses

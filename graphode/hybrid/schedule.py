@@ -192,7 +192,7 @@ class _Route:
         where = np.where(has, self.first_query + columns, side)
         when = self.host[self.rows[:, None], where]
         index = np.concatenate([start[:, None], end[:, None], where], 1)
-        chosen = self._gather(index)
+        chosen = self.points.gather(-1, self._on_device(index))
         return Leg(
             start=chosen[..., 0],
             end=chosen[..., 1],
@@ -205,9 +205,6 @@ class _Route:
             order=when.argsort(1, kind="stable"),
             length=np.abs(end_time - start_time),
         )
-
-    def _gather(self, index: np.ndarray) -> Tensor:
-        return self.points.gather(-1, self._on_device(index))
 
     def _on_device(self, values: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(values).to(self.points.device)
