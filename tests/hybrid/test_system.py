@@ -18,6 +18,11 @@ def without_gradients():
         yield
 
 
+def decay(h, graph, t0, t1):
+    """An exact flow, per sample."""
+    return h * torch.exp(t0 - t1)[..., None, None]
+
+
 def window(batch: int = BATCH, steps: int = STEPS) -> tuple[Tensor, Tensor]:
     times = (0.1 + torch.rand(batch, steps)).cumsum(-1) + 10 * torch.rand(batch, 1)
     return torch.randn(batch, steps, NODES, IN), times
@@ -283,11 +288,6 @@ def test_parameters_do_not_depend_on_the_number_of_nodes():
 
 
 def test_any_function_of_four_arguments_is_a_flow():
-    """Here an exact one: exponential decay, per sample."""
-
-    def decay(h, graph, t0, t1):
-        return h * torch.exp(t0 - t1)[..., None, None]
-
     jump = lambda h, x, graph: h + x  # noqa: E731
     system = gd.HybridSystem(flow=decay, jump=jump, channels=IN)
     x, times = window()
@@ -327,10 +327,6 @@ def test_a_field_sees_the_time_of_each_sample():
 @given(st.data())
 def test_random_ragged_windows_are_their_samples_one_by_one(data):
     """Lengths, times, masks, queries and graphs drawn at random; the flow is exact."""
-
-    def decay(h, graph, t0, t1):
-        return h * torch.exp(t0 - t1)[..., None, None]
-
     jump = lambda h, x, graph: 0.5 * h + graph.propagate(x)  # noqa: E731
     causal = data.draw(st.booleans())
     system = gd.HybridSystem(flow=decay, jump=jump, channels=IN, causal=causal)
