@@ -1,14 +1,12 @@
 """A run of node classification from settings to result, and the command line around it."""
 
 import dataclasses
-import io
 import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from graphode import cli
 from graphode.data import cora_linqs
@@ -21,17 +19,9 @@ from graphode.experiments.node_run import NodeObjective, run
 from graphode.experiments.presets import MODELS
 from graphode.experiments.training import COSTS
 from graphode.fields import DepthVarying
+from tests.experiments.consoles import plain, said
 
 SMALL = {"hidden": 4, "epochs": 4, "log_every": 2, "members": 2, "device": "cpu"}
-
-
-def plain() -> Console:
-    return Console(file=io.StringIO(), width=200)
-
-
-def text(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -56,7 +46,7 @@ def test_a_run_says_what_it_does_in_plain_lines(tmp_path, without_type_checks):
     console = plain()
     config = NodeClassification.of("gcn_star", **SMALL, out=tmp_path, chunk=2)
     run(config, console)
-    lines = text(console).splitlines()
+    lines = said(console).splitlines()
     assert lines[0] == "gcn_star on cora_linqs, 2 members: 4 epochs"
     assert lines[1].startswith("  epoch 2/4 | 0:0")
     assert "left | loss " in lines[1]
@@ -64,7 +54,7 @@ def test_a_run_says_what_it_does_in_plain_lines(tmp_path, without_type_checks):
     assert " ± " in lines[1]
     assert lines[3].startswith("gcn_star on cora_linqs (authors split): test accuracy ")
     assert "over 2 members" in lines[3]
-    assert "\x1b" not in text(console)
+    assert "\x1b" not in said(console)
 
 
 def test_a_finished_run_is_read_and_not_run_again(tmp_path, monkeypatch, without_type_checks):
@@ -73,7 +63,7 @@ def test_a_finished_run_is_read_and_not_run_again(tmp_path, monkeypatch, without
     monkeypatch.setattr(node_run, "train", None)
     console = plain()
     assert run(config, console) == first
-    assert "finished before (--fresh anew)" in text(console)
+    assert "finished before (--fresh anew)" in said(console)
     with pytest.raises(ValueError, match=r"lr is 0\.001 there, 0\.1 here"):
         run(dataclasses.replace(config, lr=0.1), plain())
 
@@ -105,7 +95,7 @@ def test_an_interrupted_run_says_how_to_go_on(
     console = plain()
     with pytest.raises(KeyboardInterrupt):
         run(NodeClassification.of("gcn_star", **SMALL, out=tmp_path), console)
-    assert words in text(console)
+    assert words in said(console)
 
 
 def test_members_that_never_had_a_finite_loss_are_left_out_and_named(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Runs of a table as programs of their own: the same numbers, whoever makes them."""
 
 import dataclasses
-import io
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from graphode.experiments.table_2 import Table2
 from graphode.experiments.table_2 import run as run_table_2
 from graphode.experiments.table_3 import Table3
 from graphode.experiments.tables import label_of
+from tests.experiments.consoles import plain, said
 
 PATIENCE = 300
 
@@ -56,14 +56,6 @@ def finish(config: Squared, square: int) -> None:
     folder = RunFolder(config.out, config)
     folder.open()
     folder.finish({"square": square})
-
-
-def plain() -> Console:
-    return Console(file=io.StringIO(), width=200)
-
-
-def said(console: Console) -> str:
-    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_table_is_the_same_however_many_runs_are_made_at_a_time(tmp_path, without_type_checks):

@@ -1,26 +1,21 @@
 """`graphode run traffic --dataset file`: a table of speeds of one's own, and its distances."""
 
 import dataclasses
-import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rich.console import Console
 
 from graphode import cli
 from graphode.data import simulated_traffic
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import described, few_days, graph_of, load_series
 from graphode.experiments.traffic_run import run
+from tests.experiments.consoles import plain, said
 
 SMALL = {"hidden": 4, "epochs": 1, "masks": 2, "batch_size": 32, "device": "cpu"}
-
-
-def plain() -> Console:
-    return Console(file=io.StringIO(), width=200)
 
 
 def test_a_table_of_ones_own_is_forecast(tmp_path, without_type_checks):
@@ -59,9 +54,11 @@ def own_files(folder, minutes=5, **changes) -> TrafficForecast:
 def test_what_was_read_of_ones_own_files_is_said_before_training(tmp_path, without_type_checks):
     console = plain()
     run(own_files(tmp_path), console)
-    said = console.file.getvalue()  # pyright: ignore
-    assert said.startswith("864 rows of 4 sensors, every 5 minutes, 3.0 days; 4 edges; warning: 1 ")
-    assert "higher --percentile" in said
+    words = said(console)
+    assert words.startswith(
+        "864 rows of 4 sensors, every 5 minutes, 3.0 days; 4 edges; warning: 1 "
+    )
+    assert "higher --percentile" in words
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_a_line_for_each_reading_is_forecast(tmp_path, together, without_type_ch
     found = run(dataclasses.replace(config, model="gcde_gru"), console)
     rows = 300 if together else 1200
     words = f"1200 readings, a line for each: {rows} rows of 4 sensors, every 5 minutes, 1.0 days; "
-    assert console.file.getvalue().startswith(words)  # pyright: ignore
+    assert said(console).startswith(words)
     assert found["metrics"]["rmse"]["mean"] < 20
 
 
@@ -159,7 +156,7 @@ def test_too_few_days_to_know_what_is_usual_are_warned_of_before_training(
     config = dataclasses.replace(own_files(tmp_path, **SMALL), model="gcgru")
     console = plain()
     run(config, console)
-    _, warning, *rest = console.file.getvalue().splitlines()  # pyright: ignore
+    _, warning, *rest = said(console).splitlines()
     assert warning.startswith("Warning: what is usual at a time of day is known from 1.8 days of ")
     assert warning.endswith("compare --normalization overall and per_sensor.")
     assert rest
@@ -207,7 +204,7 @@ def test_percentages_say_which_truths_they_are_of(
     made = run(config, first)
     assert run(config, again) == made
     for console in (first, again):
-        assert words in console.file.getvalue()  # pyright: ignore
+        assert words in said(console)
 
 
 def test_a_table_of_truths_under_1_goes_on_without_percentages(

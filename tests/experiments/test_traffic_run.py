@@ -1,13 +1,11 @@
 """A run of traffic forecasting from settings to result, and the command line around it."""
 
 import dataclasses
-import io
 import json
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 import graphode as gd
 from graphode import cli
@@ -31,13 +29,10 @@ from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficObjective, TrafficTask
 from graphode.experiments.traffic_run import run
 from graphode.experiments.training import Trainer, Training
+from tests.experiments.consoles import plain, said
 
 CPU = torch.device("cpu")
 SMALL = {"sensors": 5, "days": 4, "hidden": 4, "epochs": 2, "masks": 2, "device": "cpu"}
-
-
-def plain() -> Console:
-    return Console(file=io.StringIO(), width=200)
 
 
 def small(model="gcde_gru", preset="tuned", **changes) -> TrafficForecast:
@@ -120,7 +115,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, monkeypatch, witho
     console = plain()
     with pytest.raises(KeyboardInterrupt):
         run(small("gcgru", out=tmp_path / "cut", **changes), console)
-    assert "goes on from its last checkpoint" in console.file.getvalue()  # pyright: ignore
+    assert "goes on from its last checkpoint" in said(console)
     monkeypatch.undo()
     assert len(read_metrics(tmp_path / "cut")) == 3
     resumed = run(small("gcgru", out=tmp_path / "cut", **changes), plain())
