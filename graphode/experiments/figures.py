@@ -83,6 +83,11 @@ class Studio:
         """Cora with the public split, as the paper says, or else the one inside the package."""
         return "cora" if "cora" in self.datasets else "cora_linqs"
 
+    @property
+    def sets(self) -> list[str]:
+        """Cora, and the other sets of the paper that are here."""
+        return [self.cora, *(name for name in ("citeseer", "pubmed") if name in self.datasets)]
+
     def cell(self, model: Model, dataset: str, preset: Preset = "printed") -> Path:
         """A run of the table."""
         line = next(line for line in LINES[preset] if line.model == model)
@@ -118,14 +123,12 @@ class Studio:
 
 def trajectories(studio: Studio) -> None:
     """Where a forward pass carries the nodes."""
-    sets = [studio.cora, *(name for name in ("citeseer", "pubmed") if name in studio.datasets)]
-    runs = {COLUMNS[name]: studio.cell("gcde_dpr5", name) for name in sets}
+    runs = {COLUMNS[name]: studio.cell("gcde_dpr5", name) for name in studio.sets}
     draw.trajectories(runs, studio.out / "trajectories.png")
 
 
 def accuracy(studio: Studio) -> None:
     """How fast each model learns."""
-    sets = [studio.cora, *(name for name in ("citeseer", "pubmed") if name in studio.datasets)]
     models: dict[str, Model] = {
         "GCN*": "gcn_star",
         "GCDE-rk2, masks redrawn": "gcde_rk2",
@@ -134,7 +137,7 @@ def accuracy(studio: Studio) -> None:
     }
     panels = {
         COLUMNS[name]: {label: studio.cell(model, name) for label, model in models.items()}
-        for name in sets
+        for name in studio.sets
     }
     draw.accuracies(panels, studio.out / "accuracy.png")
 

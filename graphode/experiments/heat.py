@@ -174,11 +174,10 @@ def _table(rows: list[dict[str, Any]], config: Heat) -> Table:
         if "failure" in row:
             table.add_row(row["solver"], "[red]failed[/red]", row["failure"].split(":")[0], "", "")
             continue
-        taken = "wave equation" if row["equation"] == "wave" else ""
         steps = f"{row['accepted']}" + (f" + {row['rejected']} rejected" if row["rejected"] else "")
         kind = "adaptive" if row["adaptive"] else "fixed"
         table.add_row(
-            row["solver"] + (f" ({taken})" if taken else ""),
+            row["solver"] + (" (wave equation)" if row["equation"] == "wave" else ""),
             f"{kind}, {steps}",
             f"{row['error']:.1e}",
             str(row["evaluations"]),
