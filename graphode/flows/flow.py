@@ -55,7 +55,8 @@ class Flow(nn.Module):
 
     Shapes:
         - **h:** `[*batch, nodes, channels]`; the result has the same shape.
-        - **t0, t1:** numbers, or `[*batch]` (`[*batch, graphs]` for a ragged batch of graphs).
+        - **t0, t1:** numbers, or `[*batch]` (`[*batch, graphs]` for a ragged batch of graphs), or
+          the first dimensions of it, such as `[members]`.
     """
 
     def __init__(

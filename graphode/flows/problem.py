@@ -116,7 +116,7 @@ def read_times(times: Times, layout: Layout) -> Tensor:
                 f"with `torch.stack(torch.broadcast_tensors(…), -1)`."
             )
         return torch.stack(moments)
-    return _read_moment(times, layout)
+    return _for_whole_batch(_read_moment(times, layout), layout, trailing=1)
 
 
 def _read_moment(t: Times | float, layout: Layout) -> Tensor:
@@ -147,6 +147,7 @@ def read_interval(
             f"`t0` and `t1` must be numbers or tensors, but are {t0!r} and {t1!r}. Leave them out "
             f"for the interval from 0 to 1."
         ) from error
+    ends = [_for_whole_batch(end, layout) for end in ends]
     for name, end in zip(("t0", "t1"), ends, strict=True):
         if end.ndim and end.shape != layout.batch_shape:
             raise ValueError(
@@ -159,6 +160,16 @@ def read_interval(
     times = torch.stack(ends, -1)
     refuse_forward_mode(times)
     return times
+
+
+def _for_whole_batch(times: Tensor, layout: Layout, trailing: int = 0) -> Tensor:
+    """Times that only the first dimensions of the batch have, such as members, for all of it."""
+    lead = times.shape[: times.ndim - trailing]
+    missing = len(layout.batch_shape) - len(lead)
+    if not lead or missing <= 0 or lead != layout.batch_shape[: len(lead)]:
+        return times
+    last = times.shape[len(lead) :]
+    return times.reshape(*lead, *[1] * missing, *last).expand(*layout.batch_shape, *last)
 
 
 def check_times(times: Tensor, layout: Layout) -> np.ndarray:

@@ -152,8 +152,8 @@ def solve(
             value per sample shaped to broadcast against `y`.
         y0: The state at the first time.
         times: Output times, strictly increasing or decreasing; `[time]`, or `[*batch, time]` to
-            give each sample its own, also in opposite directions. Tensors receive gradients,
-            also those in a list.
+            give each sample its own, also in opposite directions, or of the batch the first
+            dimensions alone. Tensors receive gradients, also those in a list.
         args: Further arguments of the field; tensors in them receive gradients.
         solver: Adaptive: bosh3, dopri5, tsit5, dopri8. Fixed step: euler, midpoint, heun, rk4,
             rk4_38, adams, leapfrog, implicit_euler, trapezoid, collocation. Or a `Method`.

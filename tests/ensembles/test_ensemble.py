@@ -119,6 +119,27 @@ def test_hybrid_systems_are_ensembles_too(name):
     assert_same(ensemble, build, lambda model: model(x, times, graph, queries), tolerance=1e-11)
 
 
+class Trajectory(nn.Module):
+    """The states at all times, and where a flow of the last of them ends."""
+
+    members_first = True
+
+    def __init__(self):
+        super().__init__()
+        self.flow = gd.Flow(gd.GraphConvField([3, 3]), solver="heun", num_steps=4)
+
+    def forward(self, h, graph, times):
+        states = self.flow.solve(h, graph, times).states.movedim(0, -3)
+        return states + self.flow(h, graph, times[..., 0], times[..., -1])[..., None, :, :]
+
+
+def test_members_share_output_times_that_are_a_tensor():
+    graph, times = random_graph(5), torch.tensor([0.0, 0.3, 1.0])
+    for h in (torch.randn(5, 3), torch.randn(2, 5, 3)):
+        ensemble = gd.Ensemble(lambda seed: Trajectory(), SEEDS)
+        assert_same(ensemble, lambda seed: Trajectory(), lambda model: model(h, graph, times))  # noqa: B023
+
+
 def test_each_member_takes_its_own_steps():
     graph = karate_club().normalize("sym").to(dtype=torch.float64)
 
