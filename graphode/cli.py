@@ -29,6 +29,7 @@ commands:
   reproduce table-2         its traffic forecasting, likewise
   reproduce table-3         its multi-agent experiment, likewise
   reproduce figures         its pictures of node classification
+  forecast traffic          what comes after the last rows of your own table, by a finished run
   data list                 the data sets, and where each was found
   data fetch                download data sets into the user's cache
   data verify               compare the checksums of data sets
@@ -52,6 +53,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
         table_2,
         table_3,
         traffic,
+        traffic_outlook,
         traffic_run,
     )
 
@@ -65,6 +67,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
         ("reproduce", "table-2"): (table_2.Table2, table_2.run),
         ("reproduce", "table-3"): (table_3.Table3, table_3.run),
         ("reproduce", "figures"): (figures.Figures, figures.run),
+        ("forecast", "traffic"): (traffic_outlook.TrafficOutlook, traffic_outlook.forecast),
         ("data", "list"): (data.List, data.show_list),
         ("data", "fetch"): (data.Fetch, data.fetch),
         ("data", "verify"): (data.Verify, data.verify),

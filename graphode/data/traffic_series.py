@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -66,6 +67,7 @@ class TrafficSeries:
         steps_per_day: Intervals in a day.
         stretches: A number for each row; no window has rows of different numbers. None: one
             stretch. PeMSD7(M) lacks weekends, so that each of its weeks is a stretch.
+        origin: Midnight of the first day by the clock, where the rows have dates.
         sensor_names: Of the columns, where they have names.
         readings: Lines of the table, if it had one for each reading; None if one for each row.
         checksums: sha256 of every file that was read, by name.
@@ -82,6 +84,7 @@ class TrafficSeries:
     observed: Bool[Tensor, "time sensors"] | None = None
     steps_per_day: int = STEPS_PER_DAY
     stretches: Tensor | None = None
+    origin: np.datetime64 | None = None
     sensor_names: Sequence[str] | None = None
     readings: int | None = None
     checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -47,7 +47,7 @@ class TrafficForecast:
         protocol: next_sample (the paper's: 5 samples in, the next one out), stgcn (12 in; 3, 6
             and 9 intervals out, such as 15, 30 and 45 minutes), or unseen_times (trained on every
             second timestamp, tested on those between).
-        keep: Probability to keep a timestamp.
+        keep: Probability to keep a timestamp: 0.3, or all of one's own files and of stgcn.
         members: How many are trained; member k has the seed `seed` + k.
         seed: Of the first member: its weights, its training mask and its batches.
         masks: Undersampled versions of the test data; with keep 1 there is one.
@@ -160,14 +160,18 @@ class TrafficForecast:
         **changes: Any,
     ) -> "TrafficForecast":
         """The settings of a preset, with changes."""
-        found = {"keep": 1.0 if changes.get("protocol") == "stgcn" else 0.3}
+        whole = dataset == "file" or changes.get("protocol") == "stgcn"
+        found = {"keep": 1.0 if whole else 0.3}
         found |= settings(preset, model)
         return cls(**{"model": model, "dataset": dataset, "preset": preset, **found, **changes})
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "TrafficForecast":
         """The settings that flags of a command line change: those of the preset it names."""
-        return cls.of(**peek(arguments, {"model": str, "preset": str, "protocol": str}))
+        named = peek(arguments, {"model": str, "dataset": str, "preset": str, "protocol": str})
+        if named.pop("dataset", None) == "file":  # which cannot be made without its files
+            named["keep"] = 1.0
+        return cls.of(**named)
 
     def __post_init__(self) -> None:
         counts = ("members", "masks", "hidden", "epochs", "batch_size", "period", "log_every")

@@ -42,6 +42,7 @@ from graphode.experiments.traffic_forecasters import (
 from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
+from graphode.experiments.traffic_outlook import state_of_run
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
 from graphode.experiments.training import Outcome, Training, train
@@ -104,7 +105,10 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> N
     may_churn = config.protocol == "next_sample" and config.model != "gru"
     if may_churn and isinstance(forecaster, MemberForecaster):
         result["churn"] = churn_errors(forecaster, roads, data)
-    folder.save_arrays(_arrays(measured, masks, series))
+    arrays = _arrays(measured, masks, series)
+    if config.dataset == "file":
+        arrays |= state_of_run(series, normalizers, roads)
+    folder.save_arrays(arrays)
     folder.finish(result)
 
 

@@ -12,6 +12,7 @@ from graphode import cli
 from graphode.data import simulated_traffic
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import described, few_days, graph_of, load_series
+from graphode.experiments.traffic_outlook import TrafficOutlook, forecast
 from graphode.experiments.traffic_run import run
 from tests.experiments.consoles import plain, said
 
@@ -250,3 +251,62 @@ def test_stamps_that_jitter_are_forecast(tmp_path, without_type_checks):
         out = tmp_path / model
         found = run(dataclasses.replace(config, model=model, **SMALL, out=out), plain())
         assert found["metrics"]["rmse"]["mean"] < 20
+
+
+def test_ones_own_samples_are_all_seen_unless_some_are_to_be_dropped(tmp_path, capsys):
+    assert own_files(tmp_path).keep == 1
+    assert TrafficForecast.of("gcde_gru", "simulated").keep == 0.3
+    flags = ["--speeds", str(tmp_path / "speeds.csv"), "--out", str(tmp_path / "run")]
+    flags += ["--distances", str(tmp_path / "distances.csv"), "--model", "persistence"]
+    cli.main(["run", "traffic", "--dataset", "file", *flags])
+    assert "keep 100 %" in capsys.readouterr().out
+
+
+@pytest.fixture
+def finished(tmp_path, without_type_checks):
+    """A run of two members on one's own files, with speeds missing here and there."""
+    config = own_files(tmp_path, missing="mask", churn=0.0, members=2, **SMALL)
+    table = pd.read_csv(config.speeds)[:300]
+    table.loc[::7, "B"] = np.nan
+    table.to_csv(config.speeds, index=False)
+    config = dataclasses.replace(config, model="gcde_gru", unit="km/h")
+    run(config, plain())
+    return config
+
+
+def test_a_finished_run_forecasts_what_comes_after_the_rows_that_are_there(finished):
+    """Of a table cut short, for its next row, it says what the test said, by itself and in mean."""
+    with np.load(finished.out / "arrays.npz") as arrays:
+        times, shown = arrays["forecast_times"], arrays["forecasts"]
+        names = arrays["sensors"].tolist()
+    row = int(times[20])
+    table = pd.read_csv(finished.speeds)
+    table[:row].to_csv(finished.speeds, index=False)
+    console = plain()
+    found = forecast(TrafficOutlook(run=finished.out, minutes=(30.0, 5.0)), console)
+    assert found.index.tolist() == [5.0, 30.0]
+    assert str(found["time"].iloc[0]) == table["time"][row]
+    alone = finished.out.with_name("alone")
+    assert "after 2024-05-" in console.file.getvalue()  # pyright: ignore
+    table.to_csv(finished.speeds, index=False)
+    run(dataclasses.replace(finished, members=1, out=alone), plain())
+    table[:row].to_csv(finished.speeds, index=False)
+    of_one = forecast(TrafficOutlook(run=alone, minutes=(5.0,)), plain())
+    np.testing.assert_allclose(of_one[names].to_numpy()[0], shown[20], rtol=1e-5)
+    assert [*pd.read_csv(finished.out / "forecast.csv")] == ["minutes", "time", *"ABCD"]
+
+
+def test_what_cannot_be_forecast_is_refused_with_what_to_do(finished, tmp_path, capsys):
+    told = {"run": finished.out, "minutes": (5.0,)}
+    other = pd.read_csv(finished.speeds)
+    other[["time", *"BACD"]].to_csv(tmp_path / "other.csv", index=False)
+    other[:3].to_csv(tmp_path / "short.csv", index=False)
+    for name, text in (("other", "A, B, C, D"), ("short", "last 5 rows"), ("none", "--speeds")):
+        with pytest.raises(ValueError, match=text):
+            forecast(TrafficOutlook(**told, speeds=tmp_path / f"{name}.csv"), plain())
+    with pytest.raises(ValueError, match="no finished run"):
+        forecast(TrafficOutlook(run=tmp_path), plain())
+    run(dataclasses.replace(finished, model="gru", targets=1, out=tmp_path / "gru"), plain())
+    with pytest.raises(SystemExit):
+        cli.main(["forecast", "traffic", "--run", str(tmp_path / "gru")])
+    assert "one answer for every time" in capsys.readouterr().err

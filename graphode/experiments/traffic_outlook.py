@@ -1,0 +1,192 @@
+"""What comes after the last rows of one's own table, by the members of a finished run.
+
+    graphode forecast traffic --run runs/traffic/gcde_gru-file-100 --minutes 15 60
+
+A run of `--dataset file` leaves in its folder what a forecast needs beside the table: weights, what
+is usual at a time of day, the sensors and their graph. So a table may have grown since, or be
+another one of the same sensors.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import safetensors.torch
+import torch
+from rich.console import Console
+
+from graphode.data import Standardizer, TrafficSeries, read_speeds, traffic_windows
+from graphode.ensembles import Ensemble
+from graphode.experiments.progress import counted
+from graphode.experiments.run_folder import ARRAYS, CHECKPOINT, RESULT, read_json
+from graphode.experiments.sitting import say
+from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_data import (
+    MINUTES_PER_DAY,
+    STEPS,
+    STGCN_STEPS,
+    MemberBatch,
+    normalized,
+    num_outputs,
+)
+from graphode.experiments.traffic_forecasters import MemberForecaster
+from graphode.experiments.traffic_models import builder
+from graphode.experiments.traffic_normalization import Normalizer
+from graphode.experiments.traffic_presets import FLOWS
+from graphode.experiments.training import SELECTED
+from graphode.graphs import Graph
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrafficOutlook:
+    """Forecast what comes after the last row of a table, by what a run has trained.
+
+    Args:
+        run: Folder of a finished run of --dataset file whose model has a flow.
+        minutes: How long after the last row, one or several.
+        speeds: A newer table of the same sensors; by default the run's own, as it is now.
+        out: CSV to write; by default forecast.csv in the run's folder.
+    """
+
+    run: Path
+    minutes: tuple[float, ...] = (15.0, 30.0, 60.0)
+    speeds: Path | None = None
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.minutes or not all(0 < m < float("inf") for m in self.minutes):
+            raise ValueError(f"`minutes` must be positive numbers, but are {self.minutes}.")
+
+
+def forecast(settings: TrafficOutlook, console: Console | None = None) -> pd.DataFrame:
+    """The mean of the members, a row for each time and a column for each sensor; written too."""
+    config, result, kept = _finished(settings.run)
+    series, last = _newest(settings, config, result, kept)
+    table = pd.DataFrame(
+        _said(settings.run, config, result, kept, series, sorted(settings.minutes)),
+        index=pd.Index(sorted(settings.minutes), name="minutes"),
+        columns=_names(series),
+    )
+    if last is not None:
+        table.insert(0, "time", last + pd.to_timedelta(table.index, unit="min"))
+    out = settings.out or settings.run / "forecast.csv"
+    table.to_csv(out)
+    after = "the last row" if last is None else f"{last:%Y-%m-%d %H:%M:%S}"
+    sensors = counted(series.num_sensors, "sensor")
+    say(console or Console(), f"{sensors}, {counted(len(table), 'time')} after {after}: {out}")
+    return table
+
+
+def state_of_run(series: TrafficSeries, normalizers: list[Normalizer], roads: Graph) -> Any:
+    """Arrays of a run by which it can forecast later, whatever becomes of its files."""
+    weight = torch.ones(roads.num_edges) if roads.edge_weight is None else roads.edge_weight
+    return {
+        "usual": torch.stack([own.usual for own in normalizers]).cpu().numpy(),
+        "std": torch.stack([own.std for own in normalizers]).cpu().numpy(),
+        "edge_index": roads.edge_index.cpu().numpy(),
+        "edge_weight": weight.cpu().numpy(),
+        "sensor_names": np.array(_names(series)),
+    }
+
+
+def _names(series: TrafficSeries) -> list[str]:
+    return list(series.sensor_names or map(str, range(series.num_sensors)))
+
+
+def _finished(run: Path) -> tuple[TrafficForecast, dict[str, Any], dict[str, np.ndarray]]:
+    """Settings, result and arrays of a run that can forecast."""
+    if not (run / RESULT).is_file():
+        raise ValueError(f"There is no finished run in {run}: it lacks {RESULT}.")
+    result = read_json(run / RESULT)
+    told = result.get("config", {})
+    if result.get("experiment") != "traffic" or told.get("dataset") != "file":
+        raise ValueError(f"{run} is no run of `graphode run traffic --dataset file`.")
+    if told["model"] not in FLOWS:
+        raise ValueError(
+            f"{run} is of {told['model']}, which has one answer for every time. Train one of "
+            f"{', '.join(FLOWS)} to ask for any."
+        )
+    with np.load(run / ARRAYS, allow_pickle=False) as arrays:
+        kept = dict(arrays)
+    if "sensor_names" not in kept:
+        raise ValueError(f"{run} was made by an older version: make it again with --fresh.")
+    named = {field.name: told[field.name] for field in dataclasses.fields(TrafficForecast)}
+    paths = {name: Path(told[name]) for name in ("speeds", "distances", "out")}
+    return TrafficForecast(**named | paths), result, kept
+
+
+def _newest(
+    settings: TrafficOutlook,
+    config: TrafficForecast,
+    result: dict[str, Any],
+    kept: dict[str, np.ndarray],
+) -> tuple[TrafficSeries, pd.Timestamp | None]:
+    """The table as it is now, and when its last row with a speed was taken."""
+    path = settings.speeds or config.speeds
+    assert path is not None
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}. Name it with --speeds.")
+    minutes = result["data"]["interval_minutes"]
+    reading = {"missing": config.missing, "duplicates": config.duplicates}
+    series = read_speeds(path, **reading, interval_minutes=minutes)
+    names = _names(series)
+    if names != kept["sensor_names"].tolist():
+        raise ValueError(
+            f"{path} must have the sensors of the run, {', '.join(kept['sensor_names'][:5])} …, in "
+            f"this order, but has {', '.join(names[:5])} …."
+        )
+    if series.origin is None:
+        return series, None
+    when = series.times[series.samples][-1].item()
+    if series.stretches is not None:  # of a file, each lies a day later than it was
+        when -= series.stretches[-1].item() * series.steps_per_day
+    return series, pd.Timestamp(series.origin) + pd.Timedelta(minutes=when * minutes).round("s")
+
+
+def _said(
+    run: Path,
+    config: TrafficForecast,
+    result: dict[str, Any],
+    kept: dict[str, np.ndarray],
+    series: TrafficSeries,
+    minutes: list[float],
+) -> np.ndarray:
+    """The mean over members, `[times, sensors]`."""
+    stored = safetensors.torch.load_file(run / CHECKPOINT)
+    build = builder(config, series.num_sensors, num_outputs(config))
+    ensemble = Ensemble(build, config.seeds)
+    with torch.no_grad():
+        for name, parameter in ensemble.named_parameters():
+            parameter.copy_(stored[SELECTED + name])
+    arrays = {name: torch.from_numpy(kept[name]) for name in ("usual", "std")}
+    normalizers = [
+        Normalizer(usual, std, series.steps_per_day)
+        for usual, std in zip(arrays["usual"], arrays["std"], strict=True)
+    ]
+    roads = Graph(kept["edge_index"], series.num_sensors, torch.from_numpy(kept["edge_weight"]))
+    forecaster = MemberForecaster(ensemble, roads.normalize("sym"), normalizers, config.time_unit)
+
+    rows = series.samples.nonzero()[:, 0]
+    if series.stretches is not None:
+        rows = rows[series.stretches[rows] == series.stretches[rows[-1]]]
+    steps = STGCN_STEPS if config.protocol == "stgcn" else STEPS
+    if len(rows) < steps:
+        raise ValueError(
+            f"A forecast sees the last {steps} rows with a speed, but there are {len(rows)}."
+        )
+    every = torch.ones(series.num_steps, dtype=torch.bool)
+    as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
+    known = traffic_windows(series, range(series.num_steps), every, as_they_are, steps=1)
+    last = dataclasses.replace(known, inputs=rows[None, -steps:], queries=rows[None, -1:])
+    windows = [dataclasses.replace(last, z=normalized(series, own)) for own in normalizers]
+    first = torch.zeros(len(windows), 1, dtype=torch.long)
+    batch = MemberBatch.gather(windows, first, config.time_unit)
+    ahead = torch.tensor(minutes, dtype=torch.float64) * series.steps_per_day / MINUTES_PER_DAY
+    moments = batch.moments + ahead
+    batch = dataclasses.replace(batch, moments=moments, query_times=moments / config.time_unit)
+    with torch.no_grad():
+        speeds = forecaster.restored(batch.forecast(ensemble, forecaster.graph), moments)
+    good = [epoch >= 0 for epoch in result["selected"]["epoch"]]
+    return speeds[torch.tensor(good), 0].mean(0).numpy()
