@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from graphode.graphs import Graph
+from graphode.graphs.validation import maker_of
 
 
 def check_channels(field: nn.Module, h: Tensor, channels: int, what: str = "") -> None:
@@ -43,9 +44,7 @@ def check_graph(field: nn.Module, graph: Any) -> None:
     """Refuse what is no graph, such as the edges alone."""
     if not isinstance(graph, Graph):
         shape = f" of shape {list(graph.shape)}" if isinstance(graph, Tensor) else ""
-        make = "Graph(edge_index, num_nodes)"
-        if hasattr(graph, "edge_index"):
-            make = "Graph.from_pyg(data)"
+        make = maker_of(graph) or "Graph(edge_index, num_nodes)"
         raise TypeError(
             f"{type(field).__name__} needs a graphode `Graph`, but was given a "
             f"{type(graph).__name__}{shape}. Make one with `{make}`, and pass it along with the "

@@ -216,7 +216,7 @@ def layout_of(h: Tensor, graph: Any) -> Layout:
 
 def _traced(h: Tensor) -> bool:
     """Whether operations are being compiled, captured or recorded, so that no value is known."""
-    return is_traced() or is_recorded(h.device)
+    return is_traced() or (isinstance(h, Tensor) and is_recorded(h.device))
 
 
 def _moment(t: float | Tensor, layout: Layout) -> Time:

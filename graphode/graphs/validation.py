@@ -37,8 +37,23 @@ def checked_num_nodes(num_nodes: Any) -> int:
     return int(num_nodes)
 
 
+def maker_of(graph: Any) -> str | None:
+    """The call that makes a `Graph` of what another library calls one; None of anything else."""
+    makers = {
+        "edge_index": "Graph.from_pyg(data)",
+        "adjacency": "Graph.from_networkx(g)",
+        "tocoo": "Graph.from_scipy(a)",
+    }
+    return next((maker for name, maker in makers.items() if hasattr(graph, name)), None)
+
+
 def checked_edge_index(edge_index: ArrayLike, num_nodes: int) -> Tensor:
     """`edge_index` as an int64 tensor [2, edges] whose entries are nodes."""
+    if (maker := maker_of(edge_index)) is not None:
+        raise TypeError(
+            f"`edge_index` must be numbers of nodes [2, edges], but is a "
+            f"{type(edge_index).__name__}. Use `{maker}`."
+        )
     edge_index = torch.as_tensor(edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         hint = (

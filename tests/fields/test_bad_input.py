@@ -350,14 +350,20 @@ def test_a_lone_width_is_refused(make: Callable[..., nn.Module]):
 
 
 @pytest.mark.usefixtures("without_type_checks")
-def test_the_graph_of_pyg_is_refused_with_the_way_to_ours():
+def test_graphs_of_other_libraries_are_refused_with_the_way_to_ours():
+    import networkx as nx
     from torch_geometric.data import Data
 
-    graph = weighted_graph()
-    said = refused(
-        lambda: F.GraphConvField([4, 4])(
-            0.0, torch.randn(6, 4), Data(edge_index=graph.edge_index, num_nodes=6)
-        ),
-        TypeError,
-    )
-    assert "was given a Data. Make one with `Graph.from_pyg(data)`" in said
+    path = nx.path_graph(6)
+    for theirs, way in (
+        (Data(edge_index=weighted_graph().edge_index, num_nodes=6), "from_pyg(data)"),
+        (path, "from_networkx(g)"),
+        (nx.to_scipy_sparse_array(path), "from_scipy(a)"),
+    ):
+        said = refused(
+            lambda: F.GraphConvField([4, 4])(0.0, torch.randn(6, 4), theirs),  # noqa: B023
+            TypeError,
+        )
+        assert f"was given a {type(theirs).__name__}. Make one with `Graph.{way}`" in said
+        said = refused(lambda: Graph(theirs, 6), TypeError)  # noqa: B023
+        assert f"is a {type(theirs).__name__}. Use `Graph.{way}`" in said

@@ -95,6 +95,8 @@ def test_start_that_cannot_be_integrated_is_refused(y0: Tensor, error: type, mes
 def test_start_that_is_no_tensor_is_refused(y0: object):
     with pytest.raises(TypeError, match=r"`y0` must be a tensor, but is \w+.*Concatenate"):
         gd.solve(decay, y0, [0.0, 1.0])
+    with pytest.raises(TypeError, match=r"`y0` must be a tensor, but is \w+.*torch.as_tensor"):
+        gd.Flow(lambda t, h, graph: -h)(y0)
 
 
 def test_batch_dims_beyond_the_state_are_refused():
