@@ -17,6 +17,12 @@ def test_without_a_command_all_are_listed(capsys):
     assert capsys.readouterr().out == cli.USAGE
 
 
+def test_the_package_is_a_command_too():
+    program = [sys.executable, "-m", "graphode", "--version"]
+    said = subprocess.run(program, timeout=120, capture_output=True, text=True)
+    assert said.stdout == f"graphode {graphode.__version__}\n"
+
+
 @pytest.mark.parametrize("arguments", [["run"], ["run", "--help"], ["run", "-h"]])
 def test_half_a_command_lists_what_can_follow(arguments, capsys):
     cli.main(arguments)
