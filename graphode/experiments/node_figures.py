@@ -69,6 +69,11 @@ def curve(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return epochs, mean, np.sqrt(np.maximum(second / count - mean**2, 0))
 
 
+def class_style(label: int) -> tuple[str, str]:
+    """Name and colour of a class; −1 is that of nodes without one."""
+    return ("none", "#999999") if label < 0 else (str(label), COLORS[label % len(COLORS)])
+
+
 def trajectories(runs: Mapping[str, Path], path: Path) -> None:
     """Each node's path from the encoder's state (pale) to the readout's (dot), by class.
 
@@ -78,9 +83,9 @@ def trajectories(runs: Mapping[str, Path], path: Path) -> None:
         for axes, (title, folder) in zip(panels, runs.items(), strict=True):
             with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
                 paths, labels = arrays["projected"], arrays["labels"]
-            colors = np.array([COLORS[label % len(COLORS)] for label in labels])
-            for label in np.unique(labels):
-                axes.plot([], [], "o", ms=3, color=COLORS[label % len(COLORS)], label=str(label))
+            colors = np.array([class_style(label)[1] for label in labels])
+            for name, color in map(class_style, np.unique(labels)):
+                axes.plot([], [], "o", ms=3, color=color, label=name)
             axes.legend(
                 title="class", loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=7,
                 handletextpad=0, columnspacing=0.8,

@@ -221,9 +221,9 @@ def _short(number: float | None) -> str:
     """Six places at most, but for the very large."""
     if number is None:
         return ""
-    if number >= 10:
+    if number >= 1:
         return f"{number:.1f}" if number < 1000 else f"{number:.0f}"
-    return f"{number:.2g}" if number >= 1e-3 else f"{number:.1e}".replace("e-0", "e-")
+    return f"{number:#.2g}" if number >= 1e-3 else f"{number:.1e}".replace("e-0", "e-")
 
 
 def line_config(config: Table3, line: Line, out: Path) -> MultiAgent:

@@ -120,7 +120,7 @@ def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:
     """The table for the terminal, of one metric."""
     models, columns, cells = _grid(rows)
     table = Table(title=title, show_lines=True)
-    table.add_column("model", overflow="fold")
+    table.add_column("model", no_wrap=True, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right")
     for model in models:

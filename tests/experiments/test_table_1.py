@@ -13,12 +13,27 @@ from graphode import cli
 from graphode.experiments import figures, node_figures, table_1
 from graphode.experiments.run_folder import RunFolder
 from graphode.experiments.table_1 import DATASETS, LINES, Table1, cell_config
-from graphode.experiments.tables import Row, markdown, write
+from graphode.experiments.tables import Row, markdown, rich_table, write
 from tests.experiments.karate_runs import Config, train_in
 
 REQUIRED = {
     "model", "column", "metric", "mean", "std", "paper", "members", "evaluations", "seconds",
 }  # fmt: skip
+
+
+def test_nodes_without_a_class_are_drawn_in_a_colour_of_their_own():
+    styles = [node_figures.class_style(label) for label in (-1, 0, 6)]
+    assert [name for name, _ in styles] == ["none", "0", "6"]
+    assert len({color for _, color in styles}) == 3
+
+
+def test_names_of_models_stay_whole_in_a_narrow_terminal():
+    cell = {"metric": "RMSE", "mean": 2.1, "std": 0.1, "members": 2, "evaluations": 0.0}
+    cell |= {"model": "Historical average", "seconds": 1.0, "epochs": 2}
+    rows = [Row(column=f"{k} of 12 in, 15 min out", **cell) for k in range(5)]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(rich_table(rows, "title"))
+    assert "Historical average" in console.file.getvalue()  # pyright: ignore
 
 
 @pytest.fixture

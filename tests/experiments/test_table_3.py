@@ -20,6 +20,7 @@ from graphode.experiments.table_3 import (
     NAMES,
     PAPER,
     Table3,
+    _short,
     collect,
     line_config,
     run,
@@ -39,6 +40,12 @@ CONTRACT = {
 }
 MAIN = ("Persistence", "Harmonic motion", "Static", "Neural ODE", "GDE", "GDE-II", "GMDE-II")
 PAIR = "Pair force (tuned)"
+
+
+def test_numbers_of_one_size_have_equally_many_digits_in_the_terminal():
+    numbers = (None, 0.00096, 0.04, 0.11, 7.96, 8.0, 42.0, 1015.3)
+    shown = ["", "9.6e-4", "0.040", "0.11", "8.0", "8.0", "42.0", "1015"]
+    assert [_short(number) for number in numbers] == shown
 
 
 @pytest.fixture(scope="module")
