@@ -43,6 +43,7 @@ from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_outlook import state_of_run
+from graphode.experiments.traffic_presets import FLOWS
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
 from graphode.experiments.training import Outcome, Training, train
@@ -258,7 +259,10 @@ def _line(result: dict[str, Any], unit: str | None) -> str:
         words.append(f"{counted(len(result['failed_seeds']), 'member')} failed and left out")
     if evaluations := result["evaluations"]["evaluations"]:
         words.append(f"{evaluations:.4g} evaluations per solve")
-    return ", ".join([*words, f"{result['seconds']:.0f} s"])
+    line = ", ".join([*words, f"{result['seconds']:.0f} s"])
+    if config["dataset"] == "file" and config["model"] in FLOWS:
+        line += f"\nWhat comes next: graphode forecast traffic --run {config['out']}"
+    return line
 
 
 def _percentage(result: dict[str, Any]) -> str:

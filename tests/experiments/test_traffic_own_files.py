@@ -270,7 +270,9 @@ def finished(tmp_path, without_type_checks):
     table.loc[::7, "B"] = np.nan
     table.to_csv(config.speeds, index=False)
     config = dataclasses.replace(config, model="gcde_gru", unit="km/h")
-    run(config, plain())
+    console = plain()
+    run(config, console)
+    assert f"graphode forecast traffic --run {config.out}" in console.file.getvalue()  # pyright: ignore
     return config
 
 
