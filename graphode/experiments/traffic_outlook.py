@@ -112,9 +112,11 @@ def _finished(run: Path) -> tuple[TrafficForecast, dict[str, Any], dict[str, np.
         kept = dict(arrays)
     if "sensor_names" not in kept:
         raise ValueError(f"{run} was made by an older version: make it again with --fresh.")
-    named = {field.name: told[field.name] for field in dataclasses.fields(TrafficForecast)}
-    paths = {name: Path(told[name]) for name in ("speeds", "distances", "out")}
-    return TrafficForecast(**named | paths), result, kept
+    named: dict[str, Any] = {
+        field.name: told[field.name] for field in dataclasses.fields(TrafficForecast)
+    }
+    named |= {name: Path(told[name]) for name in ("speeds", "distances", "out")}
+    return TrafficForecast(**named), result, kept
 
 
 def _newest(
@@ -129,8 +131,12 @@ def _newest(
     if not path.is_file():
         raise ValueError(f"There is no file {path}. Name it with --speeds.")
     minutes = result["data"]["interval_minutes"]
-    reading = {"missing": config.missing, "duplicates": config.duplicates}
-    series = read_speeds(path, **reading, interval_minutes=minutes)
+    series = read_speeds(
+        path,
+        missing=config.missing,
+        duplicates=config.duplicates,
+        interval_minutes=minutes,
+    )
     names = _names(series)
     if names != kept["sensor_names"].tolist():
         raise ValueError(
@@ -142,7 +148,8 @@ def _newest(
     when = series.times[series.samples][-1].item()
     if series.stretches is not None:  # of a file, each lies a day later than it was
         when -= series.stretches[-1].item() * series.steps_per_day
-    return series, pd.Timestamp(series.origin) + pd.Timedelta(minutes=when * minutes).round("s")
+    last = series.origin.astype("datetime64[s]") + np.timedelta64(round(60 * when * minutes), "s")
+    return series, pd.Timestamp(str(last))  # pyright: ignore[reportReturnType]
 
 
 def _said(
