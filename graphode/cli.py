@@ -4,6 +4,7 @@ import difflib
 import functools
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ commands:
   reproduce table-2         its traffic forecasting, likewise
   reproduce table-3         its multi-agent experiment, likewise
   reproduce figures         its pictures of node classification
-  forecast traffic          what comes after the last rows of your own table, by a finished run
+  predict                   what comes after the last rows of your own table, by a finished run
   data list                 the data sets, and where each was found
   data fetch                download data sets into the user's cache
   data verify               compare the checksums of data sets
@@ -53,7 +54,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
         table_2,
         table_3,
         traffic,
-        traffic_outlook,
+        traffic_prediction,
         traffic_run,
     )
 
@@ -67,7 +68,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
         ("reproduce", "table-2"): (table_2.Table2, table_2.run),
         ("reproduce", "table-3"): (table_3.Table3, table_3.run),
         ("reproduce", "figures"): (figures.Figures, figures.run),
-        ("forecast", "traffic"): (traffic_outlook.TrafficOutlook, traffic_outlook.forecast),
+        ("predict",): (traffic_prediction.TrafficPrediction, traffic_prediction.predict),
         ("data", "list"): (data.List, data.show_list),
         ("data", "fetch"): (data.Fetch, data.fetch),
         ("data", "verify"): (data.Verify, data.verify),
@@ -101,17 +102,18 @@ def _main(arguments: list[str]) -> None:
         print(f"graphode {__version__}")
         return
     if len(arguments) == 1 or arguments[1] in HELP:
-        group = [line for line in USAGE.splitlines() if line.startswith(f"  {arguments[0]} ")]
+        first = rf"  {re.escape(arguments[0])} \S"  # of a group: another word follows
+        group = [line for line in USAGE.splitlines() if re.match(first, line)]
         if group:
             print(f"usage: graphode {arguments[0]} …", *group, sep="\n")
             return
     commands = _commands()
-    name = tuple(arguments[:2])
-    if name not in commands:
+    name = next((name for name in commands if name == tuple(arguments[: len(name)])), None)
+    if name is None:
         _refuse(_unknown(arguments[:2], list(commands)))
     keep_freed_memory()
     settings, action = commands[name]
-    action(_read(settings, name, arguments[2:]))
+    action(_read(settings, name, arguments[len(name) :]))
 
 
 def _read(settings: type, name: tuple[str, ...], words: list[str]) -> Any:
@@ -126,7 +128,13 @@ def _read(settings: type, name: tuple[str, ...], words: list[str]) -> Any:
         known = vars(defaults(words))
     # Of a partial, unlike of a class, tyro leaves errors to us.
     maker = functools.partial(settings, **known)
-    return tyro.cli(maker, prog=f"graphode {' '.join(name)}", description=description, args=words)
+    return tyro.cli(
+        maker,
+        prog=f"graphode {' '.join(name)}",
+        description=description,
+        args=words,
+        config=(tyro.conf.PositionalRequiredArgs,),
+    )
 
 
 def _unknown(asked: list[str], known: list[tuple[str, ...]]) -> str:

@@ -42,7 +42,7 @@ from graphode.experiments.traffic_forecasters import (
 from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficTask
-from graphode.experiments.traffic_outlook import state_of_run
+from graphode.experiments.traffic_prediction import state_of_run
 from graphode.experiments.traffic_presets import FLOWS
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
@@ -261,7 +261,7 @@ def _line(result: dict[str, Any], unit: str | None) -> str:
         words.append(f"{evaluations:.4g} evaluations per solve")
     line = ", ".join([*words, f"{result['seconds']:.0f} s"])
     if config["dataset"] == "file" and config["model"] in FLOWS:
-        line += f"\nWhat comes next: graphode forecast traffic --run {config['out']}"
+        line += f"\nWhat comes next: graphode predict {config['out']}"
     return line
 
 

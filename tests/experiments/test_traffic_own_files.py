@@ -12,7 +12,7 @@ from graphode import cli
 from graphode.data import simulated_traffic
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import described, few_days, graph_of, load_series
-from graphode.experiments.traffic_outlook import TrafficOutlook, forecast
+from graphode.experiments.traffic_prediction import TrafficPrediction, predict
 from graphode.experiments.traffic_run import run
 from tests.experiments.consoles import plain, said
 
@@ -272,7 +272,7 @@ def finished(tmp_path, without_type_checks):
     config = dataclasses.replace(config, model="gcde_gru", unit="km/h")
     console = plain()
     run(config, console)
-    assert f"graphode forecast traffic --run {config.out}" in console.file.getvalue()  # pyright: ignore
+    assert f"graphode predict {config.out}" in console.file.getvalue()  # pyright: ignore
     return config
 
 
@@ -285,7 +285,7 @@ def test_a_finished_run_forecasts_what_comes_after_the_rows_that_are_there(finis
     table = pd.read_csv(finished.speeds)
     table[:row].to_csv(finished.speeds, index=False)
     console = plain()
-    found = forecast(TrafficOutlook(run=finished.out, minutes=(30.0, 5.0)), console)
+    found = predict(TrafficPrediction(run=finished.out, minutes=(30.0, 5.0)), console)
     assert found.index.tolist() == [5.0, 30.0]
     assert str(found["time"].iloc[0]) == table["time"][row]
     alone = finished.out.with_name("alone")
@@ -293,7 +293,7 @@ def test_a_finished_run_forecasts_what_comes_after_the_rows_that_are_there(finis
     table.to_csv(finished.speeds, index=False)
     run(dataclasses.replace(finished, members=1, out=alone), plain())
     table[:row].to_csv(finished.speeds, index=False)
-    of_one = forecast(TrafficOutlook(run=alone, minutes=(5.0,)), plain())
+    of_one = predict(TrafficPrediction(run=alone, minutes=(5.0,)), plain())
     np.testing.assert_allclose(of_one[names].to_numpy()[0], shown[20], rtol=1e-5)
     assert [*pd.read_csv(finished.out / "forecast.csv")] == ["minutes", "time", *"ABCD"]
 
@@ -305,10 +305,10 @@ def test_what_cannot_be_forecast_is_refused_with_what_to_do(finished, tmp_path, 
     other[:3].to_csv(tmp_path / "short.csv", index=False)
     for name, text in (("other", "A, B, C, D"), ("short", "last 5 rows"), ("none", "--speeds")):
         with pytest.raises(ValueError, match=text):
-            forecast(TrafficOutlook(**told, speeds=tmp_path / f"{name}.csv"), plain())
+            predict(TrafficPrediction(**told, speeds=tmp_path / f"{name}.csv"), plain())
     with pytest.raises(ValueError, match="no finished run"):
-        forecast(TrafficOutlook(run=tmp_path), plain())
+        predict(TrafficPrediction(run=tmp_path), plain())
     run(dataclasses.replace(finished, model="gru", targets=1, out=tmp_path / "gru"), plain())
     with pytest.raises(SystemExit):
-        cli.main(["forecast", "traffic", "--run", str(tmp_path / "gru")])
+        cli.main(["predict", str(tmp_path / "gru")])
     assert "one answer for every time" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """What comes after the last rows of one's own table, by the members of a finished run.
 
-    graphode forecast traffic --run runs/traffic/gcde_gru-file-100 --minutes 15 60
+    graphode predict runs/traffic/gcde_gru-file-100 --minutes 15 60
 
 A run of `--dataset file` leaves in its folder what a forecast needs beside the table: weights, what
 is usual at a time of day, the sensors and their graph. So a table may have grown since, or be
@@ -40,7 +40,7 @@ from graphode.graphs import Graph
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrafficOutlook:
+class TrafficPrediction:
     """Forecast what comes after the last row of a table, by what a run has trained.
 
     Args:
@@ -60,7 +60,7 @@ class TrafficOutlook:
             raise ValueError(f"`minutes` must be positive numbers, but are {self.minutes}.")
 
 
-def forecast(settings: TrafficOutlook, console: Console | None = None) -> pd.DataFrame:
+def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.DataFrame:
     """The mean of the members, a row for each time and a column for each sensor; written too."""
     config, result, kept = _finished(settings.run)
     series, last = _newest(settings, config, result, kept)
@@ -120,7 +120,7 @@ def _finished(run: Path) -> tuple[TrafficForecast, dict[str, Any], dict[str, np.
 
 
 def _newest(
-    settings: TrafficOutlook,
+    settings: TrafficPrediction,
     config: TrafficForecast,
     result: dict[str, Any],
     kept: dict[str, np.ndarray],
