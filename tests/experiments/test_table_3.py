@@ -174,7 +174,12 @@ def test_claims_hold_where_numbers_do():
     rows = [row(m, metric, K, v) for m, v in good.items() for metric in metrics for K in (1, 3, 50)]
     found = claims(rows)
     assert [claim["holds"] for claim in found] == [True] * len(found)
-    assert len(found) == 1 + 4 * 3 + 2
+    assert len(found) == 1 + 4 * 3 + 1
+
+    elsewhere = [row(m, "RMSE, other starts", 50, good[m]) for m in (PAIR, "Harmonic motion")]
+    (carried,) = (claim for claim in claims(rows + elsewhere) if claim not in found)
+    assert carried["holds"]
+    assert "without retraining" in carried["claim"]
 
     worse = [
         dataclasses.replace(r, mean=4.5)
@@ -309,3 +314,10 @@ def test_the_command_line_runs_one_model_and_one_table(tmp_path, capsys, without
     with pytest.raises(SystemExit):
         cli.main(["run", "multi-agent", "--n", "1"])
     assert "2 or more, but is 1" in " ".join(capsys.readouterr().err.split())
+
+
+def test_no_claim_is_made_of_what_was_not_measured():
+    models = ("Static", "Neural ODE", "GDE", "GDE-II")
+    rows = [row(m, metric, 1, 1.0) for m in models for metric in ("MAPE, %", "RMSE")]
+    assert claims(rows) == []
+    assert len(claims([*rows, *(dataclasses.replace(r, column="K = 3") for r in rows)])) == 1
