@@ -46,7 +46,7 @@ def test_a_member_is_measured_at_every_epoch_without_test_labels(without_type_ch
     for shift in (0, 1):
         data = cora_linqs()
         data.labels[data.test] = (data.labels[data.test] + shift) % data.num_classes
-        found.append(early_stopping.trained(config, data, 1000))
+        found.append(early_stopping.trained(config, data, 1000, torch.device("cpu")))
     assert found[0] == found[1]
     assert {len(losses) for losses in found[0]["losses"]} == {3}
     assert all(0 <= accuracy <= 1 for row in found[0]["accuracies"] for accuracy in row)
