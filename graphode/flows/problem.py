@@ -163,8 +163,13 @@ def read_interval(
 
 
 def _for_whole_batch(times: Tensor, layout: Layout, trailing: int = 0) -> Tensor:
-    """Times that only the first dimensions of the batch have, such as members, for all of it."""
+    """Times that only the first dimensions of the batch have, such as members, for all of it.
+
+    A batch of a single graph has no dimension of graphs, but its times may.
+    """
     lead = times.shape[: times.ndim - trailing]
+    if lead == (*layout.batch_shape, 1):
+        return times.squeeze(len(lead) - 1)
     missing = len(layout.batch_shape) - len(lead)
     if not lead or missing <= 0 or lead != layout.batch_shape[: len(lead)]:
         return times

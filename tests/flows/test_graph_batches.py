@@ -111,6 +111,19 @@ def test_each_graph_has_the_masks_of_its_lone_solve(lead, options, redraw: Redra
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_a_batch_of_one_graph_takes_times_as_one_of_several_does(lead: tuple[int, ...]):
+    """The last batch of a loader may hold one graph only."""
+    graph, field = graphs()[0], Field()
+    h, end = torch.randn(*lead, 3, 2), torch.tensor(0.7).expand(*lead, 1)
+    flow = gd.Flow(field, rtol=1e-6, atol=1e-8)
+    alone = flow(h, graph, 0.0, 0.7)
+    torch.testing.assert_close(flow(h, gd.Graph.batch([graph]), 0.0, end), alone)
+    times = torch.stack([torch.zeros_like(end), end], -1)
+    states = flow.solve(h, gd.Graph.batch([graph]), times).states
+    torch.testing.assert_close(states[-1], alone)
+
+
 def test_solving_again_starts_from_each_graphs_own_output():
     together, field = gd.Graph.batch(graphs()), Field()
     h = torch.randn(sum(SIZES), 2)
