@@ -30,6 +30,7 @@ commands:
   reproduce table-2         its traffic forecasting, likewise
   reproduce table-3         its multi-agent experiment, likewise
   reproduce figures         its pictures of node classification
+  reproduce all             all of these
   predict                   what comes after the last rows of your own table, by a finished run
   data list                 the data sets, and where each was found
   data fetch                download data sets into the user's cache
@@ -44,6 +45,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
     from graphode.data import commands as data
     from graphode.experiments import (
         demo,
+        everything,
         figures,
         heat,
         multi_agent,
@@ -68,6 +70,7 @@ def _commands() -> dict[tuple[str, ...], tuple[type, Callable[[Any], object]]]:
         ("reproduce", "table-2"): (table_2.Table2, table_2.run),
         ("reproduce", "table-3"): (table_3.Table3, table_3.run),
         ("reproduce", "figures"): (figures.Figures, figures.run),
+        ("reproduce", "all"): (everything.Everything, everything.run),
         ("predict",): (traffic_prediction.TrafficPrediction, traffic_prediction.predict),
         ("data", "list"): (data.List, data.show_list),
         ("data", "fetch"): (data.Fetch, data.fetch),

@@ -169,7 +169,7 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
     for name, reason in absent.items():
         say(console, f"{COLUMNS[name]} is left out: {reason}")
     if not datasets:
-        raise ValueError(
+        raise MissingFileError(
             "None of the table's data sets is here. Name their folder with --data-root, or ask for "
             "the one that is part of the package: --datasets cora_linqs."
         )
