@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -72,13 +73,13 @@ def run(config: Everything, console: Console | None = None) -> dict[str, str]:
 
 def parts_of(config: Everything, out: Path) -> dict[str, Part]:
     """What is made, in its order, each in a folder of its name below `out`."""
-    common = {name: getattr(config, name) for name in ("seeds", "quick", "device")}
-    data, jobs = {"data_root": config.data_root}, {"jobs": config.jobs}
-    one = table_1.Table1(**common, **data, **jobs, out=out / "table-1")
-    tuned = table_1.Table1(**common, **data, **jobs, preset="tuned", out=out / "table-1-tuned")
+    common: dict[str, Any] = {name: getattr(config, name) for name in ("seeds", "quick", "device")}
+    data: dict[str, Any] = {"data_root": config.data_root}
+    one = table_1.Table1(**common, **data, jobs=config.jobs, out=out / "table-1")
+    tuned = dataclasses.replace(one, preset="tuned", out=out / "table-1-tuned")
     pictures = figures.Figures(**common, **data, runs=out / "table-1", out=out / "figures")
-    two = table_2.Table2(**common, **data, **jobs, out=out / "table-2")
-    three = table_3.Table3(**common, **jobs, out=out / "table-3")
+    two = table_2.Table2(**common, **data, jobs=config.jobs, out=out / "table-2")
+    three = table_3.Table3(**common, jobs=config.jobs, out=out / "table-3")
     return {
         "table-1": lambda console: table_1.run(one, console),
         "table-1-tuned": lambda console: table_1.run(tuned, console),
