@@ -164,7 +164,8 @@ class _Checkpointed(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         refuse_second_derivatives("a solve with checkpoints", "gradient='backprop'")
         times, *_ = ctx.saved_tensors
-        to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], times)
+        with ctx.solve.f.as_remembered():
+            to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], times)
         return None, to_y0, to_times, *to_tensors
 
 

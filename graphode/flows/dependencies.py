@@ -42,26 +42,34 @@ def detached_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def field_tensors(
     f: Callable[..., Tensor], t: Tensor, y: Tensor, args: tuple[Any, ...]
-) -> list[Tensor]:
-    """Leaf tensors besides `args` that the field depends on and that want a gradient."""
+) -> tuple[list[Tensor], list[nn.Module]]:
+    """Leaf tensors besides `args` that the field depends on and that want a gradient.
+
+    Args:
+        f: The field.
+        t: A time it can be evaluated at.
+        y: A state.
+        args: Its arguments, cut off from what computed them.
+
+    Returns:
+        The tensors, and the modules that the field holds, closes over or names.
+    """
     reached = _reached_from(f)
     roots = [thing for thing in reached if isinstance(thing, Tensor)]
     if any(_is_foreign(thing) for thing in reached):
         with torch.enable_grad():
             roots.append(f(t, y.detach(), *args))
-    given = argument_tensors(args)
-    known = {id(leaf) for leaf in given}
-    # What computed the arguments is autograd's own business.
-    seen = {leaf.grad_fn for leaf in given}
+    known = {id(leaf) for leaf in argument_tensors(args)}
     wanted = argument_tensors(tuple(roots))
     leaves = [tensor for tensor in wanted if tensor.is_leaf]
-    leaves += leaves_behind((tensor.grad_fn for tensor in wanted), seen)
-    return list({id(leaf): leaf for leaf in leaves if id(leaf) not in known}.values())
+    leaves += leaves_behind(tensor.grad_fn for tensor in wanted)
+    modules = [thing for thing in reached if isinstance(thing, nn.Module)]
+    return list({id(leaf): leaf for leaf in leaves if id(leaf) not in known}.values()), modules
 
 
-def leaves_behind(nodes: Iterable[Any], seen: Iterable[Any] = ()) -> Iterator[Tensor]:
-    """The leaf tensors that the autograd graph behind `nodes` ends in, but for nodes `seen`."""
-    stack, met = [*nodes], {*seen}
+def leaves_behind(nodes: Iterable[Any]) -> Iterator[Tensor]:
+    """The leaf tensors that the autograd graph behind `nodes` ends in."""
+    stack, met = [*nodes], set()
     while stack:
         node = stack.pop()
         if node is None or node in met:

@@ -1,10 +1,11 @@
 """The field as the engine calls it: counted, checked, and in the engine's precision."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphode.flows.combination import combined, may_combine
 from graphode.flows.host import refuse_mapped
@@ -36,6 +37,7 @@ class Evaluation:
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
         self.may_draw = may_draw(f)
+        self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
         self.calls = 0
         self.returned: tuple[Tensor, int] | None = None
 
@@ -72,6 +74,25 @@ class Evaluation:
         if watched:
             self._check_writes(y, version, dy)
         return dy.to(layout.working_dtype)
+
+    def remember(self, modules: list[nn.Module]) -> None:
+        """Keep which tensors the field's modules hold, for evaluations in the backward pass.
+
+        A member of an ensemble, and `torch.func.functional_call`, lends them for one call only.
+        """
+        self.modules = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+
+    @contextmanager
+    def as_remembered(self) -> Iterator[None]:
+        """The field with the tensors it had; after that with those it has now."""
+        now = [(m, m._parameters, m._buffers) for m, _, _ in self.modules]
+        try:
+            for module, parameters, buffers in self.modules:
+                module._parameters, module._buffers = parameters, buffers
+            yield
+        finally:
+            for module, parameters, buffers in now:
+                module._parameters, module._buffers = parameters, buffers
 
     def _check_writes(self, y: Tensor, version: int, dy: Tensor) -> None:
         """Refuse a field that changes what the solver still needs."""

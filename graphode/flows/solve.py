@@ -305,15 +305,19 @@ def _with_gradient(
 ) -> Result:
     """Solve with checkpoints or an adjoint; every tensor that wants a gradient is named."""
     t0 = problem.layout.field_time(problem.times.detach()[..., 0])
+    # Cut off before the search: a field may close over what its arguments were computed from, or
+    # over something computed from them.
+    args = detached_arguments(problem.args)
     with noise_of(f.noise):
-        own = field_tensors(problem.f, t0, problem.y0, problem.args)
+        own, modules = field_tensors(problem.f, t0, problem.y0, args)
     given = argument_tensors(problem.args)
     if not any(tensor.requires_grad for tensor in (problem.y0, problem.times, *own, *given)):
         # There is nothing to save memory for, such as a frozen field before a head that learns.
         return integrate(problem, dataclasses.replace(settings, keep_steps=False), f)
-    f.args = detached_arguments(problem.args)
+    f.args = args
+    f.remember(modules)
     inputs = [*given, *own]
-    tensors = [*argument_tensors(f.args), *own]
+    tensors = [*argument_tensors(args), *own]
     if not isinstance(gradient, Adjoint):
         return solve_with_checkpoints(problem, settings, f, inputs, tensors)
     if isinstance(settings.method, Leapfrog):
