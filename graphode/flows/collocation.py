@@ -23,7 +23,7 @@ from graphode.flows.evaluation import Evaluation
 from graphode.flows.host import refuse_transforms
 from graphode.flows.implicit import solution_tolerance
 from graphode.flows.implicit_function import implicit_value
-from graphode.flows.krylov import gmres
+from graphode.flows.krylov import solved
 from graphode.flows.layout import Layout, Time
 from graphode.flows.method import Carry, Method, Step, blend
 
@@ -71,10 +71,11 @@ class Collocation(Method):
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Solve one element."""
         refuse_transforms("A solve by collocation")
+        first = carry[0]
         with torch.no_grad():
-            values, failed = self._fixed_point(f, t, y, dt, carry[0])
+            values, failed = self._fixed_point(f, t, y, dt, first)
         if torch.is_grad_enabled():
-            values = self._differentiable(f, t, y, dt, carry[0], values)
+            values = self._differentiable(f, t, y, dt, first, values)
         stages = (y, *values.unbind(0))
         return Step(t, dt, y, stages[-1], stages, (f(t + dt, stages[-1]),), failed)
 
@@ -133,7 +134,7 @@ class Collocation(Method):
 
         known, tolerance = self._known(f, y, dt, first), solution_tolerance(f.layout.dtype)
         return implicit_value(
-            left, known, values, lambda a, b: gmres(a, b, f.layout, tolerance=tolerance)[0]
+            left, known, values, lambda a, b: solved(a, b, f.layout, tolerance=tolerance)
         )
 
 

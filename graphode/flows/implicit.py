@@ -4,9 +4,10 @@
     trapezoid:       y⁺ = y + dt/2 (f(t, y) + f(t⁺, y⁺))      order 2, A-stable
 
 Newton's method without a matrix: each linear system is solved by GMRES, whose products J v come
-from reverse-mode autograd applied twice. The equation is solved to nearly the precision of the
-state's dtype, whatever the tolerances: a step has no other error control. Gradients come from the
-implicit function theorem, so that memory does not grow with Newton's iterations.
+from reverse-mode autograd applied twice, the more precisely the closer Newton is to its end. The
+equation of a step is solved to nearly the precision of the state's dtype, whatever the tolerances:
+a step has no other error control. Gradients come from the implicit function theorem, so that memory
+does not grow with Newton's iterations.
 
 Knoll, Keyes (2004), "Jacobian-free Newton–Krylov methods".
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.host import refuse_transforms
 from graphode.flows.implicit_function import implicit_value
-from graphode.flows.krylov import Operator, gmres
+from graphode.flows.krylov import Operator, gmres, solved
 from graphode.flows.layout import Layout, Time
 from graphode.flows.method import Carry, Method, Step, linear
 
@@ -71,7 +72,7 @@ class ImplicitOneStep(Method):
             return Step(t, dt, y, solution, (), derivative, failed)
         tolerance = solution_tolerance(layout.dtype)
         y1 = implicit_value(
-            left, base, solution, lambda a, b: gmres(a, b, layout, tolerance=tolerance)[0]
+            left, base, solution, lambda a, b: solved(a, b, layout, tolerance=tolerance)
         )
         # f(t⁺, y1) by the equation saves evaluating it; a sample of zero span has no use for it.
         divisor = torch.where(gain == 0, 1.0, gain) if isinstance(gain, Tensor) else gain
@@ -99,20 +100,31 @@ def newton(
     z = start
     tolerance = solution_tolerance(layout.dtype)
     small = torch.zeros(layout.batch_shape, dtype=torch.bool, device=layout.device)
+    fair = small
+    before = torch.full_like(layout.rms(start), torch.inf)
+    size_before = torch.zeros_like(before)
+    tiny = torch.finfo(start.dtype).tiny
     for _ in range(_MAX_ITERATIONS):
         value, product = _linearize(residual, z)
-        update, left = gmres(product, -value, layout, tolerance=_LINEAR_TOLERANCE)
-        z = z + update
-        change, size = layout.rms(update), layout.rms(value)
-        nearly_zero = tolerance * (1 + layout.rms(z))
+        size = layout.rms(value)
+        # The closer to the solution, the better the linear model, and the more it is worth.
+        worth = (size / size_before.clamp(min=tiny)).square().clamp(tolerance, _LINEAR_TOLERANCE)
+        update, left = gmres(product, -value, layout, tolerance=worth)
+        # A sample that is solved stays as it is, as if it were alone.
+        z = torch.where(layout.spread(small), z, z + update)
+        change = layout.rms(update)
+        scale = torch.maximum(layout.rms(start), layout.rms(z))
         # Without a residual there is no update, nor is there where the matrix is singular: neither
         # must pass for a small one.
         finite = change.isfinite() & size.isfinite()
-        solved = (left <= _USABLE_RESIDUAL) | (size <= nearly_zero)
-        small = finite & solved & (change <= nearly_zero)
+        usable = (left <= _USABLE_RESIDUAL) | (size <= tolerance * scale)
+        fair = finite & usable & (change <= tolerance * (1 + scale))
+        # A small state is solved to its own size, unless what the field computes is coarser.
+        small = small | fair & ((change <= tolerance * scale) | (change > before / 2))
+        before, size_before = change, size
         if bool((small | ~finite).all()):
             break
-    return z, ~small
+    return z, ~(small | fair)
 
 
 def _linearize(residual: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Operator]:

@@ -4,6 +4,7 @@ Saad, Schultz (1986), "GMRES: a generalized minimal residual algorithm for solvi
 linear systems".
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -13,79 +14,143 @@ from graphode.flows.layout import Layout
 
 Operator = Callable[[Tensor], Tensor]
 
-_BASIS_SIZE = 30  # Krylov vectors before a restart
-_RESTARTS = 10  # from the residual
+# Vectors before a restart from the residual. A restart forgets what it knew of the matrix, and a
+# stiff one is then never solved: as many vectors as there are unknowns, if memory allows.
+_MOST_VECTORS = 500
+_FEWEST_VECTORS = 30
+_BYTES_OF_VECTORS = 2**28
+_RESTARTS = 50
+_PROGRESS = 0.95  # What a restart must make of some sample's residual to be followed by another.
+
+
+def solved(operator: Operator, right: Tensor, layout: Layout, *, tolerance: float) -> Tensor:
+    """The solution of `operator(x) = right`, with a warning where it is far from `tolerance`.
+
+    Args:
+        operator: A linear map of tensors shaped as `right`, acting on each sample alone.
+        right: `[..., *state]`; dimensions before the state belong to the system.
+        layout: Of the state.
+        tolerance: What may be left of `right`.
+    """
+    x, left = gmres(operator, right, layout, tolerance=tolerance)
+    worst = left.nan_to_num(0.0).max().item() if left.numel() else 0.0
+    if worst > tolerance**0.5:
+        warnings.warn(
+            f"The gradient of an implicit step was solved for to a residual of {worst:.0e} only, "
+            f"where {tolerance:.0e} was wanted: the step is too stiff for the precision of the "
+            f"state or for the Krylov vectors that fit in memory. Take shorter steps, or float64.",
+            stacklevel=2,
+        )
+    return x
 
 
 @torch.no_grad()
 def gmres(
-    operator: Operator, right: Tensor, layout: Layout, *, tolerance: float
+    operator: Operator, right: Tensor, layout: Layout, *, tolerance: float | Tensor
 ) -> tuple[Tensor, Tensor]:
     """Solve `operator(x) = right` until every sample's residual is `tolerance · ‖right‖`.
 
     Args:
         operator: A linear map of tensors shaped as `right`, acting on each sample alone.
         right: `[..., *state]`; dimensions before the state belong to the system.
+        layout: Of the state.
+        tolerance: What may be left of `right`.
 
     Returns:
         The solution, and ‖right − operator(x)‖ / ‖right‖ per sample, which stays near 1 where the
         system is singular (and is NaN where there is nothing to solve).
     """
-    tiny = torch.finfo(right.dtype).tiny
-    whole = norm = _norm(right, layout)
+    shape = right.shape
+    right = right.reshape(-1, *layout.shape)
+    space = _Space(layout, lambda v: operator(v.reshape(shape)).reshape(right.shape))
+    whole = norm = space.norms(right)
     goal = tolerance * whole
-    x = torch.zeros_like(right)
-    residual = right
+    x, residual = torch.zeros_like(right), right
+    before = torch.full_like(norm, torch.inf)
     for _ in range(_RESTARTS):
-        # A sample that overflows is given up; it must not keep the others from their solution.
-        if bool(((norm <= goal) | ~norm.isfinite()).all()):
+        # A sample that overflows is given up, and one that no restart brings on; neither must keep
+        # the others from their solution.
+        if bool(((norm <= goal) | ~norm.isfinite() | (norm > _PROGRESS * before)).all()):
             break
-        basis = [residual / layout.spread(norm.clamp(min=tiny))]
+        before = norm
+        x = x + space.correction(residual, norm, goal)
+        residual = right - space.operator(x)
+        norm = space.norms(residual)
+    return x.reshape(shape), norm / whole
+
+
+class _Space:
+    """Krylov spaces of an operator, one per sample; vectors are `[parts, *state]`."""
+
+    def __init__(self, layout: Layout, operator: Operator) -> None:
+        self.layout, self.operator = layout, operator
+
+    def correction(self, residual: Tensor, norm: Tensor, goal: Tensor) -> Tensor:
+        """What of one space, added to the solution, leaves least of the residual."""
+        tiny = torch.finfo(residual.dtype).tiny
+        basis = residual.new_empty(0, *residual.shape)
+        vector, length = residual, norm
         columns: list[Tensor] = []
-        weights = norm.new_zeros((*norm.shape, 0))
-        for size in range(1, _BASIS_SIZE + 1):
-            vector = operator(basis[-1])
-            column = []
-            for previous in basis:
-                overlap = _dot(previous, vector, layout)
-                vector = vector - layout.spread(overlap) * previous
-                column.append(overlap)
-            length = _norm(vector, layout)
+        # The row that the Hessenberg matrix maps to 0: what least squares leave of the residual is
+        # its part along that row.
+        row = torch.ones_like(norm)[None]
+        done = (norm <= goal) | ~norm.isfinite()
+        most = _most_vectors(residual)
+        while len(columns) < most and not bool(done.all()):
+            count = len(columns)
+            if count == len(basis):
+                more = min(max(_FEWEST_VECTORS, count), most - count)
+                basis = torch.cat([basis, residual.new_empty(more, *vector.shape)])
+            basis[count] = vector / self._spread(length.clamp(min=tiny))
+            vector = self.operator(basis[count])
+            column = torch.zeros_like(row)
+            # Once leaves what rounding has put back.
+            for _ in range(2):
+                overlap = self._dots(basis[: count + 1], vector)
+                vector = vector - (self._spread(overlap) * basis[: count + 1]).sum(0)
+                column = column + overlap
+            length = self.norms(vector)
             broken = ~length.isfinite()
-            columns.append(torch.stack([*column, length], -1).masked_fill(broken[..., None], 0.0))
-            weights, error = _least_squares(columns, norm.masked_fill(broken, 0.0))
+            # A sample that is done takes no more of its space, as if it were alone.
+            columns.append(torch.cat([column, length[None]]).masked_fill(done | broken, 0.0))
+            entry = -(row * columns[-1][:-1]).sum(0) / length.clamp(min=tiny)
+            row = torch.cat([row, entry[None]])
+            error = norm / torch.linalg.vector_norm(row, dim=0)
             # A sample whose space is exhausted (length 0) is solved exactly.
-            done = (error <= goal) | (length <= tiny) | broken
-            if bool(done.all()) or size == _BASIS_SIZE:
-                break
-            basis.append(vector / layout.spread(length.clamp(min=tiny)))
-        for index in range(weights.shape[-1]):
-            x = x + layout.spread(weights[..., index]) * basis[index]
-        residual = right - operator(x)
-        norm = _norm(residual, layout)
-    return x, norm / whole
+            done = done | (error <= goal) | (length <= tiny) | broken
+        weights = _least_squares(columns, norm.masked_fill(~norm.isfinite(), 0.0))
+        return (self._spread(weights) * basis[: len(columns)]).sum(0)
+
+    def norms(self, x: Tensor) -> Tensor:
+        """The length of a vector, `[*batch]`."""
+        return self._dots(x[None], x)[0].sqrt()
+
+    def _dots(self, several: Tensor, x: Tensor) -> Tensor:
+        """Inner products of vectors with one, `[vectors, *batch]`."""
+        return self.layout.dot(several, x).sum(1)
+
+    def _spread(self, value: Tensor) -> Tensor:
+        """Line values `[..., *batch]` up with vectors `[..., parts, *state]`."""
+        return self.layout.spread(value).unsqueeze(-len(self.layout.shape) - 1)
 
 
-def _dot(a: Tensor, b: Tensor, layout: Layout) -> Tensor:
-    """Inner product per sample; dimensions before the state belong to the system."""
-    value = layout.dot(a, b)
-    return (
-        value.flatten(0, -layout.batch_dims - 1).sum(0) if value.ndim > layout.batch_dims else value
-    )
+def _most_vectors(vector: Tensor) -> int:
+    fit = _BYTES_OF_VECTORS // max(1, vector.numel() * vector.element_size())
+    return min(max(fit, _FEWEST_VECTORS), _MOST_VECTORS)
 
 
-def _norm(a: Tensor, layout: Layout) -> Tensor:
-    return _dot(a, a, layout).sqrt()
-
-
-def _least_squares(columns: list[Tensor], norm: Tensor) -> tuple[Tensor, Tensor]:
-    """min_w ‖norm e₁ − H w‖ per sample for the Hessenberg matrix of `columns`."""
+def _least_squares(columns: list[Tensor], norm: Tensor) -> Tensor:
+    """min_w ‖norm e₁ − H w‖ per sample, `[size, *batch]`, for the Hessenberg matrix H."""
     size = len(columns)
     hessenberg = norm.new_zeros((*norm.shape, size + 1, size))
     for index, column in enumerate(columns):
-        hessenberg[..., : index + 2, index] = column
-    target = norm.new_zeros((*norm.shape, size + 1, 1))
-    target[..., 0, 0] = norm
-    weights = torch.linalg.pinv(hessenberg) @ target
-    error = torch.linalg.vector_norm(target - hessenberg @ weights, dim=(-2, -1))
-    return weights[..., 0], error
+        hessenberg[..., : index + 2, index] = column.movedim(0, -1)
+    q, r = torch.linalg.qr(hessenberg)
+    right = q[..., 0, :] * norm[..., None]
+    # What a singular matrix leaves open is 0.
+    diagonal = r.diagonal(dim1=-2, dim2=-1).abs()
+    free = diagonal <= torch.finfo(norm.dtype).eps * diagonal.amax(-1, keepdim=True)
+    r = r.masked_fill(free[..., None] | free[..., None, :], 0.0)
+    r = r + torch.diag_embed(free.to(r.dtype))
+    right = right.masked_fill(free, 0.0)
+    return torch.linalg.solve_triangular(r, right[..., None], upper=True)[..., 0].movedim(-1, 0)

@@ -227,3 +227,66 @@ def test_collocation_with_nodes_of_its_own_is_saved_and_shown(tmp_path: Path):
     loaded = gd.load(tmp_path / "flow.safetensors")
     graph, h = gd.Graph(torch.tensor([[0], [1]]), num_nodes=2).normalize("sym"), torch.ones(2, 2)
     assert torch.equal(loaded(h, graph), flow(h, graph))
+
+
+def path_laplacian(nodes: int) -> Tensor:
+    """Of nodes in a line."""
+    ones = torch.ones(nodes - 1)
+    adjacency = torch.diag(ones, 1) + torch.diag(ones, -1)
+    return torch.diag(adjacency.sum(1)) - adjacency
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_gradients_through_stiff_steps_are_those_of_the_exact_solve(solver: str):
+    """Heat on a long line: its eigenvalues spread over more than a few Krylov vectors can tell."""
+    laplacian = 1e4 * path_laplacian(120)
+    y0 = torch.randn(120, requires_grad=True)
+    rate = torch.tensor(1.0, requires_grad=True)
+    weight = torch.linspace(0, 1, 120)
+    end = gd.solve(
+        lambda t, y, rate: -rate * (laplacian @ y), y0, [0.0, 1.0], (rate,),
+        solver=solver, num_steps=1,
+    ).states[-1]  # fmt: skip
+    own = torch.eye(120)
+    if solver == "implicit_euler":
+        exact = torch.linalg.solve(own + rate * laplacian, y0)
+    else:
+        exact = torch.linalg.solve(own + rate * laplacian / 2, y0 - rate / 2 * (laplacian @ y0))
+    torch.testing.assert_close(end, exact, rtol=1e-8, atol=1e-8)
+    found = torch.autograd.grad(weight @ end, (y0, rate))
+    expected = torch.autograd.grad(weight @ exact, (y0, rate))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_a_gradient_that_could_not_be_solved_for_is_warned_of():
+    """In float32, of a matrix whose eigenvalues lie more than 1e9 apart."""
+    laplacian = (1e10 * path_laplacian(40)).float()
+    y0 = torch.zeros(40, dtype=torch.float32, requires_grad=True)
+    solution = gd.solve(
+        lambda t, y: -(laplacian @ y), y0, [0.0, 1.0], solver="implicit_euler", num_steps=1
+    )
+    with pytest.warns(UserWarning, match=r"residual of .* only.*shorter steps, or float64"):
+        torch.autograd.grad(solution.states[-1][0], y0)
+
+
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_small_states_are_solved_to_their_own_size(solver: str):
+    """y′ = −s (y/s)³ from s y0 is s times the solution with s = 1."""
+
+    def scaled(size: float) -> Tensor:
+        y0 = size * torch.tensor([1.0, 2.0])
+        field = lambda t, y: -size * (y / size) ** 3  # noqa: E731
+        return gd.solve(field, y0, [0.0, 1.0], solver=solver, num_steps=3).states[-1] / size
+
+    torch.testing.assert_close(scaled(1e-16), scaled(1.0), rtol=1e-10, atol=0)
+
+
+def test_gmres_solves_a_sample_as_if_alone():
+    """One that needs one vector, beside one that needs all."""
+    matrices = torch.stack([2 * torch.eye(6), torch.diag(torch.arange(1.0, 7.0))])
+    right = torch.randn(2, 6)
+    layout = Layout.of(right, 1)
+    together, _ = gmres(lambda x: (matrices @ x[..., None])[..., 0], right, layout, tolerance=1e-10)
+    alone, _ = gmres(lambda x: 2 * x, right[:1], Layout.of(right[:1], 1), tolerance=1e-10)
+    torch.testing.assert_close(together[:1], alone, rtol=1e-15, atol=0)
+    torch.testing.assert_close(together[1], right[1] / torch.arange(1.0, 7.0))
