@@ -33,11 +33,13 @@ class Adams(Method):
 
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Predict and correct once the history is full, else one Runge–Kutta step."""
-        if len(carry) < len(_PREDICT):
-            y1 = self.starter.step(f, t, y, dt, carry[:1]).y1
+        if len(carry) < len(_PREDICT) or f.changes_by_step:
+            start = self.starter.step(f, t, y, dt, carry[:1])
+            first, y1 = start.stages[0], start.y1
         else:
+            first = carry[0]
             predicted = advance(y, dt, _PREDICT, carry, f.layout)
             y1 = advance(y, dt, _CORRECT, (f(t + dt, predicted), *carry[:3]), f.layout)
         derivative = f(t + dt, y1)
         history = (derivative, *carry[:3])
-        return Step(t, dt, y, y1, (carry[0],), history, end=derivative)
+        return Step(t, dt, y, y1, (first,), history, end=derivative)

@@ -71,7 +71,7 @@ class Collocation(Method):
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Solve one element."""
         refuse_transforms("A solve by collocation")
-        first = carry[0]
+        first = f.at_start(t, y, carry[0])
         with torch.no_grad():
             values, failed = self._fixed_point(f, t, y, dt, first)
         if torch.is_grad_enabled():

@@ -11,7 +11,7 @@ from graphode.flows.combination import combined, may_combine
 from graphode.flows.host import refuse_mapped
 from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.masks import is_mapped, is_traced
-from graphode.flows.stochastic import SolveNoise, may_draw, noise_of
+from graphode.flows.stochastic import SolveNoise, changes_by_step, may_draw, noise_of
 
 
 class Evaluation:
@@ -37,6 +37,7 @@ class Evaluation:
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
         self.may_draw = may_draw(f)
+        self.changes_by_step = self.may_draw and changes_by_step(f)
         self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
         self.calls = 0
         self.returned: tuple[Tensor, int] | None = None
@@ -74,6 +75,10 @@ class Evaluation:
         if watched:
             self._check_writes(y, version, dy)
         return dy.to(layout.working_dtype)
+
+    def at_start(self, t: Time, y: Tensor, handed_over: Tensor) -> Tensor:
+        """The derivative a step begins with: the last step's, unless the masks are others now."""
+        return self(t, y) if self.changes_by_step else handed_over
 
     def remember(self, modules: list[nn.Module]) -> None:
         """Keep which tensors the field's modules hold, for evaluations in the backward pass.

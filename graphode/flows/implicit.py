@@ -58,7 +58,9 @@ class ImplicitOneStep(Method):
         refuse_transforms("A solve by an implicit solver")
         layout = f.layout
         scale = layout.scale(dt)
-        base = y if self.weight == 1 else y + (1 - self.weight) * scale * carry[0]
+        base = y
+        if self.weight != 1:
+            base = y + (1 - self.weight) * scale * f.at_start(t, y, carry[0])
         gain = self.weight * scale
 
         def left(z: Tensor) -> Tensor:

@@ -45,7 +45,8 @@ class Leapfrog(Method):
         """Kick, drift, kick."""
         scale = f.layout.scale(dt)
         position, velocity = y.chunk(2, -1)
-        acceleration = carry[0].chunk(2, -1)[1]
+        first = f.at_start(t, y, carry[0])
+        acceleration = first.chunk(2, -1)[1]
         half_velocity = velocity + 0.5 * scale * acceleration
         new_position = position + scale * half_velocity
         half_way = f(t + dt, torch.cat([new_position, half_velocity], -1))
@@ -53,4 +54,4 @@ class Leapfrog(Method):
         new_velocity = half_velocity + 0.5 * scale * new_acceleration
         derivative = torch.cat([new_velocity, new_acceleration], -1)
         y1 = torch.cat([new_position, new_velocity], -1)
-        return Step(t, dt, y, y1, carry, (derivative,), end=derivative)
+        return Step(t, dt, y, y1, (first,), (derivative,), end=derivative)

@@ -24,7 +24,7 @@ class RungeKutta(Method):
     def step(self, f: Evaluation, t: Time, y: Tensor, dt: Time, carry: Carry) -> Step:
         """Evaluate the stages and advance."""
         tableau, layout = self.tableau, f.layout
-        stages = (carry[0] if carry else f(t, y),)
+        stages = (f.at_start(t, y, carry[0]) if carry else f(t, y),)
         # The step keeps the `y` it was given, so that no gradient comes by here if it is refused.
         start, state = y, y
         for c, a in zip(tableau.c[1:], tableau.a[1:], strict=True):

@@ -287,6 +287,14 @@ def may_draw(f: object) -> bool:
     return any(isinstance(module, Stochastic) for module in f.modules())
 
 
+def changes_by_step(f: object) -> bool:
+    """Whether a field is another function in the next step than in this one."""
+    if not isinstance(f, nn.Module):
+        return False
+    drawing = (m for m in f.modules() if isinstance(m, Stochastic) and m.is_active)
+    return any(module.redraw == "per_step" for module in drawing)
+
+
 def _draws_by_itself(module: nn.Module) -> bool:
     """Whether a layer of torch's or PyG's has a rate of dropout as a number.
 
