@@ -76,6 +76,10 @@ class AdaptiveSolve:
         self.start = t0
         self.t, self.t1, self.dt = t0.detach(), t1.detach(), dt
         self.running = self.t != self.t1
+        if tolerances is not None:
+            # The guess is a cautious one: what is too short for the clock says nothing of a step.
+            least = 2 * torch.maximum(self._smallest(self.t), self._smallest(self.t1))
+            self.dt = torch.where(dt.abs() < least, least * (self.t1 - self.t).sign(), dt)
         zeros = torch.zeros(dt.shape, dtype=torch.int64, device=dt.device)
         self.status, self.accepted, self.rejected, self.evaluations = (zeros,) * 4
         self.ratio = self.ratio_before = torch.ones_like(dt)
@@ -131,7 +135,7 @@ class AdaptiveSolve:
         running, size = self.running, step.dt
         assert isinstance(size, Tensor)
         if self.tolerances is None:
-            accept = running & self.f.layout.rms(step.y1).isfinite()
+            accept = running & self.f.layout.is_finite(step.y1)
             self._fail(running & ~accept, Status.NON_FINITE)
         else:
             assert isinstance(self.method, RungeKutta)
@@ -161,12 +165,13 @@ class AdaptiveSolve:
         arrived = accept & lands
         everyone = False
         if self.host_follows:
-            # One that rests has a step of size 0, which leaves it where it is, unless it has
-            # failed: the field there may be infinite.
-            rests = (size == 0) & (self.status <= Status.EVENT)
-            flags = torch.stack([accept, accept | rests]).reshape(2, -1)
+            # One that rests has a step of size 0, which leaves it where it is, unless the field is
+            # infinite there.
+            flags = torch.stack([accept, accept | (size == 0)]).reshape(2, -1)
             moved, in_place = on_host(flags)
             everyone = bool(in_place.all())
+            if everyone and not moved.all():
+                everyone = bool(layout.is_finite(step.y1.detach()).all())
             if not moved.any():
                 self._close(end, arrived)
                 return y, carry
@@ -212,8 +217,9 @@ class AdaptiveSolve:
 
         A refused sample gets no gradient, but zero times an overflow would still be NaN.
         """
-        sizes = [self.f.layout.rms(x.detach()) for x in (step.y1, *step.stages)]
-        overflow = ~torch.stack(sizes).isfinite().all(0) & ~accept
+        parts = (step.y1, *step.stages)
+        finite = torch.stack([self.f.layout.is_finite(x.detach()) for x in parts]).all(0)
+        overflow = ~finite & ~accept
         if not bool(overflow.any()):
             return step
         size = torch.where(accept, step.dt, 0.0)
@@ -226,10 +232,14 @@ class AdaptiveSolve:
         if self.tolerances is not None:
             spent = self.accepted + self.rejected >= self.tolerances.max_steps
             self._fail(self.running & spent, Status.MAX_STEPS)
-            # A step that time cannot resolve leads nowhere, even if its error were small enough.
-            resolution = 4 * torch.finfo(self.dt.dtype).eps * self.t.abs()
-            smallest = resolution.clamp(min=self.tolerances.min_step)
-            self._fail(self.running & (self.dt.abs() <= smallest), Status.STEP_UNDERFLOW)
+            too_short = self.dt.abs() <= self._smallest(self.t)
+            self._fail(self.running & too_short, Status.STEP_UNDERFLOW)
+
+    def _smallest(self, t: Tensor) -> Tensor:
+        """A step that time cannot resolve leads nowhere, even if its error were small enough."""
+        assert self.tolerances is not None
+        resolution = 4 * torch.finfo(t.dtype).eps * t.abs()
+        return resolution.clamp(min=self.tolerances.min_step)
 
     def _fail(self, who: Tensor, status: Status) -> None:
         self.status = torch.where(who, int(status), self.status)

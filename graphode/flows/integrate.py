@@ -142,6 +142,10 @@ def _fixed(
     y, _, failed = march(
         settings.method, f, y0, grid, outputs=outputs, recorder=recorder, kept=steps, calls=calls
     )
+    moves = problem.per_sample(0) != problem.per_sample(-1)
+    if (problem.host[0] == problem.host[-1]).any():
+        # A step of size 0 leaves a sample where it is, unless the field is infinite there.
+        y = torch.where(problem.layout.spread(moves), y, y0)
     status = finite_status(problem.layout, y)
     if failed:
         status = torch.where(torch.stack(failed).any(0), int(Status.NOT_CONVERGED), status)
@@ -152,7 +156,7 @@ def _fixed(
         KeptStep(step, grid.host_end(index, first, last), np.ones_like(first, dtype=bool))
         for index, step in enumerate(steps or ())
     ]
-    moving = (problem.per_sample(0) != problem.per_sample(-1)).long()
+    moving = moves.long()
     counts = _steps_of_samples(problem, settings)
     evaluations: int | Tensor = f.calls
     if calls is not None:
@@ -170,8 +174,8 @@ def _fixed(
 
 def finite_status(layout: Layout, y: Tensor) -> Tensor:
     """SUCCESS or NON_FINITE per sample, without asking the host."""
-    size = layout.rms(y.detach())
-    return torch.where(size.isfinite(), int(Status.SUCCESS), int(Status.NON_FINITE))
+    finite = layout.is_finite(y.detach().to(layout.dtype))  # as the caller gets it
+    return torch.where(finite, int(Status.SUCCESS), int(Status.NON_FINITE))
 
 
 @torch.no_grad()
@@ -247,6 +251,9 @@ def _adaptive(
     )
     loop.evaluations = loop.running.long() * f.calls
     y = loop.run(y0, carry)
+    # What a step tolerates grows with the state, so that one of infinite size passes for accurate.
+    lost = (loop.status <= Status.EVENT) & (finite_status(problem.layout, y) != Status.SUCCESS)
+    loop.status = torch.where(lost, int(Status.NON_FINITE), loop.status)
     may_raise = settings.raise_on_failure and attempts is None
     if may_raise and bool((loop.status > Status.EVENT).any()):
         dy = _field_at_failure(problem, settings, f, loop.status, loop.t, loop.dt, y)
@@ -286,6 +293,8 @@ def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Re
         )
     loop = LoneSolve(method, f, t0, t1, dt, tolerances)
     y = loop.run(y0, carry)
+    if loop.status == Status.SUCCESS and not bool(finite_status(problem.layout, y) == 0):
+        loop.status = Status.NON_FINITE
 
     def filled(value: float) -> Tensor:
         dtype = torch.int64 if isinstance(value, int) else problem.layout.time_dtype
@@ -328,7 +337,7 @@ def _field_at_failure(
     size = torch.where(size.abs() < remaining.abs(), size, remaining)
     size = torch.where(status == Status.STEP_UNDERFLOW, size, 0.0)
     beyond = f(t + size, y + layout.scale(size) * here)
-    return torch.where(layout.spread(layout.rms(here).isfinite()), beyond, here)
+    return torch.where(layout.spread(layout.is_finite(here)), beyond, here)
 
 
 def steps_for(step_size: float, host: np.ndarray) -> tuple[int, np.ndarray | None]:

@@ -91,6 +91,11 @@ class Layout:
             return x.abs()
         return torch.linalg.vector_norm(x, dim=self.system_dims) / math.sqrt(self.system_size)
 
+    def is_finite(self, x: Tensor) -> Tensor:
+        """Whether all of a sample's components are finite, however large, `[*batch]`."""
+        finite = x.isfinite()
+        return finite.all(self.system_dims) if self.system_dims else finite
+
     def dot(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner product per sample, `[*batch]`."""
         return (x * y).sum(dim=self.system_dims) if self.system_dims else x * y
@@ -131,6 +136,12 @@ class SegmentedLayout(Layout):
         """Root mean square over each sample's components."""
         counts = torch.tensor(self.sizes, dtype=x.dtype, device=x.device) * self.shape[-1]
         return (self.dot(x, x) / counts.clamp(min=1)).sqrt()
+
+    def is_finite(self, x: Tensor) -> Tensor:
+        """Whether all of a sample's components are finite, however large."""
+        broken = (~x.isfinite()).any(-1).to(torch.int32)
+        total = broken.new_zeros(*broken.shape[:-1], len(self.sizes))
+        return total.index_add(-1, self.owner, broken) == 0
 
     def dot(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner product per sample."""

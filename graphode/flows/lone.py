@@ -4,6 +4,7 @@ It does what `adaptive` does for many samples with a tensor for every number, wh
 small state costs as much in operations on these as in evaluations of its field.
 """
 
+import math
 import sys
 
 import torch
@@ -40,7 +41,10 @@ class LoneSolve:
         tolerances: Tolerances,
     ) -> None:
         self.method, self.f, self.tolerances = method, f, tolerances
-        self.t, self.t1, self.dt = t0, t1, dt
+        self.t, self.t1 = t0, t1
+        # The guess is a cautious one: what is too short for the clock says nothing of a step.
+        least = 2 * max(self._smallest(t0), self._smallest(t1))
+        self.dt = math.copysign(least, t1 - t0) if abs(dt) < least else dt
         self.accepted = self.rejected = 0
         self.status = Status.SUCCESS
 
@@ -75,6 +79,9 @@ class LoneSolve:
             return
         if self.accepted + self.rejected >= self.tolerances.max_steps:
             self.status = Status.MAX_STEPS
-        # A step that time cannot resolve leads nowhere, even if its error were small enough.
-        elif abs(self.dt) <= max(RESOLUTION * abs(self.t), self.tolerances.min_step):
+        elif abs(self.dt) <= self._smallest(self.t):
             self.status = Status.STEP_UNDERFLOW
+
+    def _smallest(self, t: float) -> float:
+        """A step that time cannot resolve leads nowhere, even if its error were small enough."""
+        return max(RESOLUTION * abs(t), self.tolerances.min_step)

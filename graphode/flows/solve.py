@@ -110,7 +110,7 @@ class Options:
         if self.step_size is not None:
             num_steps, own_steps = steps_for(self.step_size, host)
         elif num_steps is not None and part is not None:
-            num_steps, own_steps = steps_of(np.ceil(num_steps * part), host)
+            num_steps, own_steps = steps_of(np.ceil(num_steps * part * (1 - 1e-12)), host)
         return Settings(
             method=self.method,
             rtol=self.rtol,

@@ -1,5 +1,7 @@
 """A sample of a batch is solved as if it were alone: its states, its steps, its cost, its end."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -226,6 +228,24 @@ def test_zero_span_sample_rests_beside_moving_ones(solver: str):
     for sample in (0, 2):
         alone = flow(h[sample], None, 0.3, end[sample].item())
         torch.testing.assert_close(moved[sample], alone, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("wants_gradient", [True, False])
+@pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 8}, {"solver": "dopri5"}])
+def test_zero_span_sample_rests_where_the_field_is_infinite(options: dict, wants_gradient: bool):
+    """y′ = 1/y from 0, beside y(1) = √3 from 1."""
+    h = torch.tensor([0.0, 1.0]).reshape(2, 1, 1).requires_grad_(wants_gradient)
+    flow = gd.Flow(lambda t, h, graph: 1 / h, **options)
+    end = flow(h, None, 0.0, torch.tensor([0.0, 1.0])).flatten()
+    assert end[0] == 0
+    assert end[1].item() == pytest.approx(math.sqrt(3), abs=1e-3)
+
+
+def test_steps_to_a_time_between_outputs_are_counted_without_rounding():
+    """Of a hundred steps seven lead to 0.07, though 0.07 · 100 is more than 7 in floats."""
+    y0 = torch.ones(1)
+    solution = gd.solve(lambda t, y: -y, y0, [0.0, 1.0], solver="euler", num_steps=100, dense=False)
+    torch.testing.assert_close(solution.at(0.07), 0.99**7 * y0, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("solver", gd.SOLVERS)

@@ -352,6 +352,40 @@ def test_smallest_step_is_respected():
     assert gd.solve(decay, ONE, [0.0, 1e-5], min_step=1e-3).succeeded
 
 
+@pytest.mark.parametrize("batch_dims", [0, 1])
+def test_a_first_step_is_no_shorter_than_the_smallest(batch_dims: int):
+    """Its guess is a cautious one, and says nothing of what the field needs."""
+    solution = gd.solve(
+        lambda t, y: torch.ones_like(y), torch.zeros(2), [0.0, 1.0],
+        batch_dims=batch_dims, min_step=1e-2, dense=False,
+    )  # fmt: skip
+    torch.testing.assert_close(solution.states[-1], torch.ones(2))
+    end = gd.Flow(lambda t, h, graph: torch.ones_like(h), min_step=1e-2)(torch.zeros(2, 1))
+    torch.testing.assert_close(end, torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("events", [(), lambda t, y: y[0] - 5e29])
+@pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 4}, {"solver": "dopri5"}])
+def test_large_states_are_finite(options: dict, events: object):
+    """… although the sum of their squares is not, in float32."""
+    y0 = torch.full((3,), 1e30, dtype=torch.float32)
+    solution = gd.solve(decay, y0, [0.0, 1.0], events=events, **options)
+    assert (solution.states[-1] / 1e30).tolist() == pytest.approx([math.exp(-1)] * 3, abs=1e-4)
+
+
+def test_a_state_that_overflows_is_no_success():
+    """What a step tolerates grows with the state, until any error is small beside infinity."""
+    y0 = torch.full((2, 1), 3e38, dtype=torch.float32)
+
+    def outward(t: Tensor, y: Tensor, graph: None = None) -> Tensor:
+        return torch.full_like(y, 1e38)
+
+    with pytest.raises(gd.SolveError, match=r"Non-finite state: .*t = 1"):
+        gd.Flow(outward)(y0)
+    solution = gd.solve(outward, y0, [0.0, 1.0], on_failure="status")
+    assert solution.status == gd.Status.NON_FINITE
+
+
 def test_leapfrog_needs_position_and_velocity():
     options = {"solver": "leapfrog", "num_steps": 4}
     with pytest.raises(ValueError, match=r"even last dimension, but the state has shape \(3,\)"):
