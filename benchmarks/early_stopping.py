@@ -24,7 +24,7 @@ from graphode.data import load_node_data
 from graphode.ensembles import Ensemble
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 
 SPLITS = 5
 PATIENCES = (50, 100, 200, 400, None)

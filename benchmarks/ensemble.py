@@ -34,7 +34,7 @@ import graphode as gd
 from graphode.data import load_node_data
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from graphode.fields import fused_convolution
 
 RESULTS = Path(__file__).parents[1] / "results"

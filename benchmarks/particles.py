@@ -38,7 +38,7 @@ from graphode.experiments.multi_agent_run import advance_of, halves
 from graphode.experiments.one_step import one_step
 from graphode.experiments.particle_models import builder
 from graphode.experiments.recorded_loss import Program, record
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from graphode.flows import solve
 
 matplotlib.use("Agg")

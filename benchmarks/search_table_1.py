@@ -36,7 +36,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from graphode.flows import capture
 
 FIRST_SEED = 1000

@@ -33,7 +33,7 @@ from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_normalization import SMOOTHED_HOURS
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_presets import FLOWS, Model
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from graphode.flows import capture
 
 FIRST_SEED = 1000

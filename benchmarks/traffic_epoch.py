@@ -23,7 +23,7 @@ from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
 from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_presets import Model
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from graphode.flows import capture
 
 MEMBERS = 5

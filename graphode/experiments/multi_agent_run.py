@@ -22,7 +22,8 @@ from graphode.experiments.provenance import provenance
 from graphode.experiments.recording import capture_on
 from graphode.experiments.run_folder import RunFolder, settings_of
 from graphode.experiments.sitting import sit
-from graphode.experiments.training import Outcome, Training, train
+from graphode.experiments.trainer import Training
+from graphode.experiments.training import Outcome, train
 from graphode.flows import Flow
 
 ADAM_TENSORS = 3  # a checkpoint holds every parameter and its two moments

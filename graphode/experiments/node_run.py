@@ -21,7 +21,8 @@ from graphode.experiments.recording import capture_on
 from graphode.experiments.run_costs import mean_costs
 from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import sit
-from graphode.experiments.training import Outcome, Training, train
+from graphode.experiments.trainer import Training
+from graphode.experiments.training import Outcome, train
 from graphode.experiments.trajectories import followed
 from graphode.graphs import Graph
 from graphode.models import SparseFeatures

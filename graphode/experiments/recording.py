@@ -21,7 +21,7 @@ from graphode.experiments.objective import BatchedObjective
 from graphode.flows import Flow, SolveError
 
 if TYPE_CHECKING:
-    from graphode.experiments.training import Trainer
+    from graphode.experiments.trainer import Trainer
 
 CALLS_TO_RECORD = 4  # see `graphode.capture`
 MORE_ATTEMPTS = 2  # then twice as many, in a block that needs more again

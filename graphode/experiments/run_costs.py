@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from graphode.experiments.training import COSTS
+from graphode.experiments.trainer import COSTS
 
 
 def mean_costs(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

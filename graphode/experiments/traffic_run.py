@@ -46,7 +46,8 @@ from graphode.experiments.traffic_prediction import state_of_run
 from graphode.experiments.traffic_presets import FLOWS
 from graphode.experiments.traffic_studies import churn_errors, unseen_errors
 from graphode.experiments.traffic_units import Units
-from graphode.experiments.training import Outcome, Training, train
+from graphode.experiments.trainer import Training
+from graphode.experiments.training import Outcome, train
 from graphode.graphs import Graph
 
 CHECKPOINT_TENSORS = 5  # every parameter, its two moments, the best one, and those of chunks before

@@ -17,7 +17,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective, run
 from graphode.experiments.presets import MODELS
-from graphode.experiments.training import COSTS
+from graphode.experiments.trainer import COSTS
 from graphode.fields import DepthVarying
 from tests.experiments.consoles import plain, said
 

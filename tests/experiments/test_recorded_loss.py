@@ -14,7 +14,7 @@ from graphode.experiments.multi_agent_run import halves, simulated
 from graphode.experiments.one_step import one_step
 from graphode.experiments.particle_models import builder
 from graphode.experiments.recorded_loss import RecordedLoss, record
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 
 MODELS = ("static", "neural_ode", "gde", "gde_ii", "gde_ii_literal", "gmde_ii", "pair_force")
 

@@ -9,7 +9,7 @@ import graphode as gd
 from graphode.data import load_node_data
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

@@ -28,7 +28,7 @@ from graphode.experiments.traffic_models import builder, last_observed
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficObjective, TrafficTask
 from graphode.experiments.traffic_run import run
-from graphode.experiments.training import Trainer, Training
+from graphode.experiments.trainer import Trainer, Training
 from tests.experiments.consoles import plain, said
 
 CPU = torch.device("cpu")

@@ -8,15 +8,11 @@ import torch
 
 import graphode as gd
 from graphode.ensembles import Ensemble
-from graphode.experiments import recording as recording_module
 from graphode.experiments.member_adam import MemberAdam
-from graphode.experiments.node_run import NodeObjective
-from graphode.experiments.recording import Recording
 from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.selection import Selection
-from graphode.experiments.training import TAUGHT, Trainer, Training
-from graphode.flows import Stats, Status, flow
-from tests.experiments.karate_runs import Silent, build, objective, train_in, training
+from graphode.experiments.trainer import TAUGHT, Trainer, Training
+from tests.experiments.karate_runs import Silent, build, capture_into, objective, train_in, training
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -232,34 +228,6 @@ def test_a_run_ends_when_every_member_has_stopped(tmp_path):
     assert max(outcome.selected["epoch"]) < seen[-1]
 
 
-def capture_into(calls: list[str]):
-    """A recorder that, as a GPU's, runs a program unseen and cannot count its solves."""
-
-    def capture(function, sharing=None):
-        def program():
-            calls.append(function.__name__)
-            function()
-
-        return program
-
-    return capture
-
-
-def test_a_captured_program_is_told_what_solves_cost(tmp_path):
-    calls = []
-    plain = train_in(tmp_path / "plain")
-    captured = train_in(tmp_path / "captured", capture=capture_into(calls))
-    assert captured.selected == plain.selected
-    assert calls[:12] == ["teach", "evaluate", "evaluate_and_teach"] * 4  # to record them
-    beside = calls[12:].count("evaluate_and_teach")
-    taught, evaluated = (calls[12:].count(name) + beside for name in ("teach", "evaluate"))
-    assert (taught, evaluated) == (12, 9)
-    assert beside > 0
-    names = ("plain", "captured")
-    first, second = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in names)
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -343,71 +311,6 @@ def test_evaluating_less_often_changes_neither_members_nor_selection(
     ):
         assert short.items() <= whole.items()
         assert "test_accuracy" in whole
-
-
-def test_where_an_epoch_has_many_updates_only_these_are_recorded():
-    class InHalves(NodeObjective):
-        num_batches = 2
-
-        def turn(self, epoch, batch):
-            self.train = torch.arange(34)[(epoch + batch) % 2 :: 6]
-
-    def trained(run_epochs_of):
-        task = objective()
-        task = InHalves(task.x, task.graph, task.labels, task.train, task.val, task.test)
-        trainer = Trainer(Ensemble(build, [5, 6]), task, training(select_from=7, log_every=12))
-        run_epochs_of(trainer)(12)
-        return trainer
-
-    calls = []
-    plain = trained(lambda trainer: trainer.run)
-    recorded = trained(lambda trainer: Recording(trainer, capture_into(calls)))
-    assert calls == ["update"] * (4 + 12 * 2)
-    for name, tensor in plain.state().items():
-        assert tensor.equal(recorded.state()[name]), name
-    torch.testing.assert_close(plain.block, recorded.block, rtol=0, atol=0, equal_nan=True)
-    is_measured = ~plain.read(0, 12).isnan().any(-1).any(-1)
-    assert is_measured.nonzero().flatten().tolist() == [7, 8, 9, 10, 11]
-
-
-def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch):
-    """As on a GPU: a solver makes the recorded number of attempts, and never asks the host."""
-
-    def trained(run_epochs_of):
-        ensemble = Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), range(3))
-        trainer = Trainer(ensemble, objective(), dataclasses.replace(training(), lr=0.3))
-        run_epochs_of(trainer)(6)
-        return trainer
-
-    plain = trained(lambda trainer: trainer.run)
-    recorded = []
-
-    class TooFewAtFirst(Recording):
-        def _record(self, attempts):
-            monkeypatch.setattr(flow, "_traced", lambda h: True)
-            recorded.append(attempts if recorded else 1)
-            super()._record(recorded[-1])
-
-    traced = trained(lambda trainer: TooFewAtFirst(trainer, lambda program, **_: program))
-    assert len(recorded) > 1
-    for name, tensor in plain.state().items():
-        assert tensor.equal(traced.state()[name]), name
-    # Evaluations are counted as they happen; of six epochs three were evaluated.
-    torch.testing.assert_close(plain.block, traced.block, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("status", [Status.MAX_STEPS, Status.NON_FINITE])
-def test_a_recorded_solve_that_fails_for_good_ends_the_run(monkeypatch, status):
-    ensemble = Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), range(3))
-    trainer = Trainer(ensemble, objective(), training())
-    recording = Recording(trainer, lambda program, **_: program)
-    monkeypatch.setattr(recording_module, "MOST_ATTEMPTS", recording.attempts + 3)
-    counts = torch.ones(3, dtype=torch.int64)
-    statuses = torch.tensor([Status.SUCCESS, status, Status.SUCCESS])
-    ended = Stats(counts, counts, counts, field_calls=1, status=statuses)
-    monkeypatch.setattr(trainer, "run", lambda *_: trainer._watch([ended], trainer.gave_up[1]))
-    with pytest.raises(gd.SolveError, match=r"did not reach its end in \d+ attempts"):
-        recording(1)
 
 
 @pytest.mark.parametrize(
