@@ -111,18 +111,20 @@ def newton(
         size = layout.rms(value)
         # The closer to the solution, the better the linear model, and the more it is worth.
         worth = (size / size_before.clamp(min=tiny)).square().clamp(tolerance, _LINEAR_TOLERANCE)
-        update, left = gmres(product, -value, layout, tolerance=worth)
+        update, left, stretch = gmres(product, -value, layout, tolerance=worth)
         # A sample that is solved stays as it is, as if it were alone.
         z = torch.where(layout.spread(small), z, z + update)
-        change = layout.rms(update)
-        scale = torch.maximum(layout.rms(start), layout.rms(z))
+        change, scale = layout.rms(update), torch.maximum(layout.rms(start), layout.rms(z))
         # Without a residual there is no update, nor is there where the matrix is singular: neither
         # must pass for a small one.
         finite = change.isfinite() & size.isfinite()
         usable = (left <= _USABLE_RESIDUAL) | (size <= tolerance * scale)
-        fair = finite & usable & (change <= tolerance * (1 + scale))
-        # A small state is solved to its own size, unless what the field computes is coarser.
-        small = small | fair & ((change <= tolerance * scale) | (change > before / 2))
+        # No better is to be had where what is left is the rounding of stiff terms, which is as
+        # large as the matrix, or that of a field whose terms are larger than the state.
+        rounding = (size <= tolerance * stretch * scale) | (change <= tolerance * (1 + scale))
+        fair = finite & usable & rounding
+        stalls = change > before / 2
+        small = small | finite & usable & ((change <= tolerance * scale) | (stalls & rounding))
         before, size_before = change, size
         if bool((small | ~finite).all()):
             break

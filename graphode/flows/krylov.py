@@ -4,6 +4,7 @@ Saad, Schultz (1986), "GMRES: a generalized minimal residual algorithm for solvi
 linear systems".
 """
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ _FEWEST_VECTORS = 30
 _BYTES_OF_VECTORS = 2**28
 _RESTARTS = 50
 _PROGRESS = 0.95  # What a restart must make of some sample's residual to be followed by another.
+_CANCELLED = 0.5  # What must be left of a vector beside those known, that once is enough.
 
 
 def solved(operator: Operator, right: Tensor, layout: Layout, *, tolerance: float) -> Tensor:
@@ -32,7 +34,7 @@ def solved(operator: Operator, right: Tensor, layout: Layout, *, tolerance: floa
         layout: Of the state.
         tolerance: What may be left of `right`.
     """
-    x, left = gmres(operator, right, layout, tolerance=tolerance)
+    x, left, _ = gmres(operator, right, layout, tolerance=tolerance)
     worst = left.nan_to_num(0.0).max().item() if left.numel() else 0.0
     if worst > tolerance**0.5:
         warnings.warn(
@@ -47,7 +49,7 @@ def solved(operator: Operator, right: Tensor, layout: Layout, *, tolerance: floa
 @torch.no_grad()
 def gmres(
     operator: Operator, right: Tensor, layout: Layout, *, tolerance: float | Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Solve `operator(x) = right` until every sample's residual is `tolerance · ‖right‖`.
 
     Args:
@@ -57,8 +59,9 @@ def gmres(
         tolerance: What may be left of `right`.
 
     Returns:
-        The solution, and ‖right − operator(x)‖ / ‖right‖ per sample, which stays near 1 where the
-        system is singular (and is NaN where there is nothing to solve).
+        The solution; ‖right − operator(x)‖ / ‖right‖ per sample, which stays near 1 where the
+        system is singular (and is NaN where there is nothing to solve); and by how much at most the
+        operator has stretched a vector that it met.
     """
     shape = right.shape
     right = right.reshape(-1, *layout.shape)
@@ -76,7 +79,7 @@ def gmres(
         x = x + space.correction(residual, norm, goal)
         residual = right - space.operator(x)
         norm = space.norms(residual)
-    return x.reshape(shape), norm / whole
+    return x.reshape(shape), norm / whole, space.stretch.expand(norm.shape)
 
 
 class _Space:
@@ -84,6 +87,9 @@ class _Space:
 
     def __init__(self, layout: Layout, operator: Operator) -> None:
         self.layout, self.operator = layout, operator
+        # Of one sample a product with all vectors is one of matrices, and writes no copy of them.
+        self.alone = math.prod(layout.batch_shape) == 1
+        self.stretch = torch.zeros((), device=layout.device)
 
     def correction(self, residual: Tensor, norm: Tensor, goal: Tensor) -> Tensor:
         """What of one space, added to the solution, leaves least of the residual."""
@@ -102,24 +108,32 @@ class _Space:
                 more = min(max(_FEWEST_VECTORS, count), most - count)
                 basis = torch.cat([basis, residual.new_empty(more, *vector.shape)])
             basis[count] = vector / self._spread(length.clamp(min=tiny))
+            known = basis[: count + 1]
             vector = self.operator(basis[count])
-            column = torch.zeros_like(row)
-            # Once leaves what rounding has put back.
-            for _ in range(2):
-                overlap = self._dots(basis[: count + 1], vector)
-                vector = vector - (self._spread(overlap) * basis[: count + 1]).sum(0)
-                column = column + overlap
+            stretched = self.norms(vector)
+            column = self._dots(known, vector)
+            vector = vector - self._combined(column, known)
             length = self.norms(vector)
+            # Where little is left, rounding has left as much along what is known.
+            cancelled = length < _CANCELLED * stretched
+            if bool(cancelled.any()):
+                # Of these samples alone: the others stay to the bit as they would be without them.
+                again = self._dots(known, vector).masked_fill(~cancelled, 0.0)
+                vector = vector - self._combined(again, known)
+                column, length = column + again, self.norms(vector)
             broken = ~length.isfinite()
             # A sample that is done takes no more of its space, as if it were alone.
-            columns.append(torch.cat([column, length[None]]).masked_fill(done | broken, 0.0))
-            entry = -(row * columns[-1][:-1]).sum(0) / length.clamp(min=tiny)
+            column = torch.cat([column, length[None]]).masked_fill(done | broken, 0.0)
+            columns.append(column)
+            stretched = stretched.masked_fill(done | broken, 0.0)
+            self.stretch = torch.maximum(self.stretch.to(stretched), stretched)
+            entry = -(row * column[:-1]).sum(0) / length.clamp(min=tiny)
             row = torch.cat([row, entry[None]])
             error = norm / torch.linalg.vector_norm(row, dim=0)
             # A sample whose space is exhausted (length 0) is solved exactly.
             done = done | (error <= goal) | (length <= tiny) | broken
         weights = _least_squares(columns, norm.masked_fill(~norm.isfinite(), 0.0))
-        return (self._spread(weights) * basis[: len(columns)]).sum(0)
+        return self._combined(weights, basis[: len(columns)])
 
     def norms(self, x: Tensor) -> Tensor:
         """The length of a vector, `[*batch]`."""
@@ -127,7 +141,15 @@ class _Space:
 
     def _dots(self, several: Tensor, x: Tensor) -> Tensor:
         """Inner products of vectors with one, `[vectors, *batch]`."""
+        if self.alone:
+            return (several.flatten(1) @ x.flatten()).reshape(-1, *self.layout.batch_shape)
         return self.layout.dot(several, x).sum(1)
+
+    def _combined(self, weights: Tensor, several: Tensor) -> Tensor:
+        """Σ_v w_v x_v with weights `[vectors, *batch]`."""
+        if self.alone:
+            return (weights.flatten() @ several.flatten(1)).reshape(several.shape[1:])
+        return (self._spread(weights) * several).sum(0)
 
     def _spread(self, value: Tensor) -> Tensor:
         """Line values `[..., *batch]` up with vectors `[..., parts, *state]`."""

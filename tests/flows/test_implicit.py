@@ -146,6 +146,29 @@ def test_float32_states_are_solved_to_their_precision(solver: str):
     torch.testing.assert_close(single.states.double(), double.states, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("stiffness", [1e4, 1e6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_stiff_steps_are_solved_as_far_as_rounding_allows(
+    solver: str, dtype: torch.dtype, stiffness: float, size: float
+):
+    """Newton's updates end at the rounding of stiff terms, not at that of the state."""
+    nodes = torch.arange(20)
+    ring = torch.stack([nodes, (nodes + 1) % 20])
+    graph = gd.Graph(torch.cat([ring, ring.flip(0)], 1), num_nodes=20).normalize("laplacian")
+    graph = graph.to(dtype=dtype)
+    h = size * torch.randn(20, 2, dtype=dtype)
+    flow = gd.Flow(lambda t, h, graph: -stiffness * graph.propagate(h), solver=solver, num_steps=4)
+    one, a = torch.eye(20), stiffness / 4 * graph.propagate(torch.eye(20, dtype=dtype)).double()
+    step = torch.linalg.inv(one + a)
+    if solver == "trapezoid":
+        step = torch.linalg.solve(one + a / 2, one - a / 2)
+    expected = torch.linalg.matrix_power(step, 4) @ h.double()
+    error = (flow(h, graph, 0.0, 1.0).double() - expected).norm() / expected.norm()
+    assert error < stiffness * torch.finfo(dtype).eps
+
+
 @pytest.mark.parametrize("batch_dims", [0, 1, 2])
 def test_gmres_solves_each_sample_of_a_batch(batch_dims: int):
     shape = (*(2, 3)[:batch_dims], 5, 2)
@@ -157,14 +180,14 @@ def test_gmres_solves_each_sample_of_a_batch(batch_dims: int):
 
     expected = torch.randn(shape)
     layout = Layout.of(expected, batch_dims)
-    found, _ = gmres(operator, operator(expected), layout, tolerance=1e-12)
+    found, *_ = gmres(operator, operator(expected), layout, tolerance=1e-12)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
 
 
 def test_gmres_gives_up_a_broken_sample_and_solves_the_other():
     scale = torch.tensor([[2.0], [torch.nan]])
     right = torch.ones(2, 3)
-    found, _ = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
+    found, *_ = gmres(lambda x: scale * x, right, Layout.of(right, 1), tolerance=1e-10)
     torch.testing.assert_close(found[0], torch.full((3,), 0.5))
 
 
@@ -286,7 +309,9 @@ def test_gmres_solves_a_sample_as_if_alone():
     matrices = torch.stack([2 * torch.eye(6), torch.diag(torch.arange(1.0, 7.0))])
     right = torch.randn(2, 6)
     layout = Layout.of(right, 1)
-    together, _ = gmres(lambda x: (matrices @ x[..., None])[..., 0], right, layout, tolerance=1e-10)
-    alone, _ = gmres(lambda x: 2 * x, right[:1], Layout.of(right[:1], 1), tolerance=1e-10)
+    together, *_ = gmres(
+        lambda x: (matrices @ x[..., None])[..., 0], right, layout, tolerance=1e-10
+    )
+    alone, *_ = gmres(lambda x: 2 * x, right[:1], Layout.of(right[:1], 1), tolerance=1e-10)
     torch.testing.assert_close(together[:1], alone, rtol=1e-15, atol=0)
     torch.testing.assert_close(together[1], right[1] / torch.arange(1.0, 7.0))
