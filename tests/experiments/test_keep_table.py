@@ -66,3 +66,28 @@ def test_quick_rows_are_no_results(keep, label):
     with pytest.raises(ValueError, match="Reproduce the table without it"):
         keep([row("GCN", "Cora", 50.0, label=label)])
     assert keep.committed()["rows"][0]["mean"] == 81.0
+
+
+def test_fewer_members_do_not_replace_more(keep, capsys):
+    keep([row("GCN", "Cora", 90.0, members=2), row("GCDE", "Cora", 84.0, members=4)])
+    rows, said = keep.committed()["rows"], capsys.readouterr().out
+    assert [r["mean"] for r in rows] == [81.0, 79.0, 84.0]
+    assert "90 ± 0.5, 2 members, 1 s (was 81 ± 0.5, 3 members, 1 s): left out" in said
+    assert json.loads(said.splitlines()[-1]) == {"rows": 1, "new": 0}
+
+
+def test_runs_behind_pictures_are_kept_by_their_names(tmp_path, monkeypatch):
+    def run(name: str, mean: float) -> dict[str, object]:
+        accuracy = {"mean": mean, "std": 0.5}
+        return {"run": name, "members": 3, "seconds": 1.0, "accuracy": accuracy}
+
+    committed = tmp_path / "node-figures.json"
+    committed.write_text(json.dumps({"runs": [run("one", 81.0), run("two", 82.0)]}))
+    made = {"runs": [run("two", 83.0), run("three", 84.0)]}
+    (tmp_path / "figures.json").write_text(json.dumps(made))
+    monkeypatch.setattr(sys, "argv", ["keep_table.py", str(tmp_path), str(committed)])
+    keep_table.main()
+    runs = json.loads(committed.read_text())["runs"]
+    assert [(r["run"], r["accuracy"]["mean"]) for r in runs] == [
+        ("one", 81.0), ("two", 83.0), ("three", 84.0),
+    ]  # fmt: skip
