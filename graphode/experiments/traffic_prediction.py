@@ -16,6 +16,7 @@ import pandas as pd
 import safetensors.torch
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from graphode.data import Standardizer, TrafficSeries, read_speeds, traffic_windows
 from graphode.ensembles import Ensemble
@@ -63,9 +64,11 @@ class TrafficPrediction:
 def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.DataFrame:
     """The mean of the members, a row for each time and a column for each sensor; written too."""
     config, result, kept = _finished(settings.run)
-    series, last = _newest(settings, config, result, kept)
+    series = _newest(settings, config, result, kept)
+    rows = _seen(series, config)
+    last = _moment(series, int(rows[-1]))
     table = pd.DataFrame(
-        _said(settings.run, config, result, kept, series, sorted(settings.minutes)),
+        _said(settings.run, config, result, kept, series, rows, sorted(settings.minutes)),
         index=pd.Index(sorted(settings.minutes), name="minutes"),
         columns=_names(series),
     )
@@ -124,8 +127,8 @@ def _newest(
     config: TrafficForecast,
     result: dict[str, Any],
     kept: dict[str, np.ndarray],
-) -> tuple[TrafficSeries, pd.Timestamp | None]:
-    """The table as it is now, and when its last row with a speed was taken."""
+) -> TrafficSeries:
+    """The table as it is now."""
     path = settings.speeds or config.speeds
     assert path is not None
     if not path.is_file():
@@ -143,13 +146,34 @@ def _newest(
             f"{path} must have the sensors of the run, {', '.join(kept['sensor_names'][:5])} …, in "
             f"this order, but has {', '.join(names[:5])} …."
         )
+    return series
+
+
+def _seen(series: TrafficSeries, config: TrafficForecast) -> Tensor:
+    """The last rows with a speed, as many as a window has `[steps]`."""
+    rows = series.samples.nonzero()[:, 0]
+    where = ""
+    if series.stretches is not None and len(rows):
+        rows = rows[series.stretches[rows] == series.stretches[rows[-1]]]
+        where = " since its offset from UTC changed" * bool(series.stretches[rows[-1]])
+    steps = STGCN_STEPS if config.protocol == "stgcn" else STEPS
+    if len(rows) < steps:
+        raise ValueError(
+            f"A forecast sees the last {steps} rows with a speed, but the table has "
+            f"{len(rows)}{where}."
+        )
+    return rows[-steps:]
+
+
+def _moment(series: TrafficSeries, row: int) -> pd.Timestamp | None:
+    """When a row was taken, by its clock; None of a table without times."""
     if series.origin is None:
-        return series, None
-    when = series.times[series.samples][-1].item()
+        return None
+    days = series.times[row].item() / series.steps_per_day
     if series.stretches is not None:  # of a file, each lies a day later than it was
-        when -= series.stretches[-1].item() * series.steps_per_day
-    last = series.origin.astype("datetime64[s]") + np.timedelta64(round(60 * when * minutes), "s")
-    return series, pd.Timestamp(str(last))  # pyright: ignore[reportReturnType]
+        days -= series.stretches[row].item()
+    passed = np.timedelta64(round(60 * MINUTES_PER_DAY * days), "s")
+    return pd.Timestamp(str(series.origin.astype("datetime64[s]") + passed))  # pyright: ignore[reportReturnType]
 
 
 def _said(
@@ -158,6 +182,7 @@ def _said(
     result: dict[str, Any],
     kept: dict[str, np.ndarray],
     series: TrafficSeries,
+    rows: Tensor,
     minutes: list[float],
 ) -> np.ndarray:
     """The mean over members, `[times, sensors]`."""
@@ -175,18 +200,10 @@ def _said(
     roads = Graph(kept["edge_index"], series.num_sensors, torch.from_numpy(kept["edge_weight"]))
     forecaster = MemberForecaster(ensemble, roads.normalize("sym"), normalizers, config.time_unit)
 
-    rows = series.samples.nonzero()[:, 0]
-    if series.stretches is not None:
-        rows = rows[series.stretches[rows] == series.stretches[rows[-1]]]
-    steps = STGCN_STEPS if config.protocol == "stgcn" else STEPS
-    if len(rows) < steps:
-        raise ValueError(
-            f"A forecast sees the last {steps} rows with a speed, but there are {len(rows)}."
-        )
     every = torch.ones(series.num_steps, dtype=torch.bool)
     as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
     known = traffic_windows(series, range(series.num_steps), every, as_they_are, steps=1)
-    last = dataclasses.replace(known, inputs=rows[None, -steps:], queries=rows[None, -1:])
+    last = dataclasses.replace(known, inputs=rows[None], queries=rows[None, -1:])
     windows = [dataclasses.replace(last, z=normalized(series, own)) for own in normalizers]
     first = torch.zeros(len(windows), 1, dtype=torch.long)
     batch = MemberBatch.gather(windows, first, config.time_unit)

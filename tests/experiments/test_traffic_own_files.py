@@ -298,12 +298,36 @@ def test_a_finished_run_forecasts_what_comes_after_the_rows_that_are_there(finis
     assert [*pd.read_csv(finished.out / "forecast.csv")] == ["minutes", "time", *"ABCD"]
 
 
+def test_a_forecast_follows_the_last_row_with_a_speed_whatever_the_offset_is_after_it(
+    finished, tmp_path
+):
+    """Clocks are put forward in the midst of the table, and no sensor speaks from then on."""
+    table = pd.read_csv(finished.speeds)[:40]
+    when = pd.date_range("2024-03-31T00:05", periods=40, freq="5min", tz="Europe/Berlin")
+    table["time"] = [moment.isoformat() for moment in when]
+    table.loc[23:, list("ABCD")] = np.nan  # from 3:00 on, which follows 1:55
+    table.to_csv(tmp_path / "newer.csv", index=False)
+    told = {"run": finished.out, "speeds": tmp_path / "newer.csv"}
+    found = predict(TrafficPrediction(**told, minutes=(5.0,)), plain())
+    assert found["time"].tolist() == [pd.Timestamp("2024-03-31 02:00")]
+    table.loc[23:26, "A"] = 60.0
+    table.to_csv(tmp_path / "newer.csv", index=False)
+    with pytest.raises(ValueError, match="the table has 4 since its offset from UTC changed"):
+        predict(TrafficPrediction(**told), plain())
+
+
 def test_what_cannot_be_forecast_is_refused_with_what_to_do(finished, tmp_path, capsys):
     told = {"run": finished.out, "minutes": (5.0,)}
     other = pd.read_csv(finished.speeds)
     other[["time", *"BACD"]].to_csv(tmp_path / "other.csv", index=False)
     other[:3].to_csv(tmp_path / "short.csv", index=False)
-    for name, text in (("other", "A, B, C, D"), ("short", "last 5 rows"), ("none", "--speeds")):
+    other.assign(**dict.fromkeys("ABCD", np.nan)).to_csv(tmp_path / "silent.csv", index=False)
+    for name, text in (
+        ("other", "A, B, C, D"),
+        ("short", "last 5 rows"),
+        ("silent", "has 0"),
+        ("none", "--speeds"),
+    ):
         with pytest.raises(ValueError, match=text):
             predict(TrafficPrediction(**told, speeds=tmp_path / f"{name}.csv"), plain())
     with pytest.raises(ValueError, match="no finished run"):
