@@ -7,6 +7,7 @@ by these, and a matrix may have them as its first line, and first column, in any
 text: 01 is not 1.
 """
 
+import csv
 import math
 import re
 from collections.abc import Sequence
@@ -77,7 +78,8 @@ def read_distances(
     """
     path = Path(path)
     content = path.read_bytes()
-    head = [cell.strip().strip('"') for cell in first_line(content).split(",")]
+    # A name may hold a comma: `,"A7, north",A8`.
+    head = [cell.strip() for cell in next(csv.reader([first_line(content)]))]
     if sensor_names is not None and set(sensor_names) in (set(head), set(head[1:])):
         return _distances_from_named_matrix(content, path.name, sensor_names, directed)
     if all(is_number(cell) for cell in head):

@@ -215,6 +215,15 @@ def test_distances_may_name_the_sensors_as_the_speeds_do(tmp_path, names):
         assert read_distances(path, 3, sensor_names=found).tolist() == expected, what
 
 
+def test_names_with_commas_head_a_matrix_as_they_head_the_speeds(tmp_path):
+    write(tmp_path / "v.csv", 'time,"A7, north",A8\n2024-01-01 00:00,1,2\n')
+    names = read_speeds(tmp_path / "v.csv").sensor_names
+    assert names == ("A7, north", "A8")
+    for text in (',A8,"A7, north"\nA8,0,3\n"A7, north",3,0\n', '"A7, north",A8\n0,3\n3,0\n'):
+        path = write(tmp_path / "d.csv", text)
+        assert read_distances(path, 2, sensor_names=names).tolist() == [[0, 3], [3, 0]]
+
+
 def test_names_of_sensors_are_text_also_where_they_look_like_numbers(tmp_path):
     path = write(tmp_path / "d.csv", "from,to,length\n01,02,5\n")
     found = read_distances(path, 3, sensor_names=("00", "01", "02"))
