@@ -168,6 +168,8 @@ def _array(path: Path, key: str | None, channel: int) -> np.ndarray:
 
 def _columns(path: Path) -> SpeedTable:
     table, named = _read_csv(path) if path.suffix == ".csv" else (_read_parquet(path), True)
+    if not len(table):
+        raise ValueError(f"{path.name} must hold speeds, a row for each time, but has no row.")
     right = table.iloc[:, 1:]
     for name in right.columns:
         if is_time_name(name):

@@ -133,6 +133,8 @@ def test_rows_out_of_order_are_refused(tmp_path):
         ("v.csv", "a,b\n1,2\n1,2,3\n", r"v\.csv is no table.*same number of cells"),
         ("v.csv", "a,b\n2024-01-01,1,2\n", r"v\.csv is no table.*same number of cells"),
         ("v.csv", "t\n2024-01-01\n", "must hold speeds"),
+        ("v.csv", "time,a,b\n", r"v\.csv must hold speeds.*no row"),
+        ("v.csv", "time,sensor,value\n", r"v\.csv must hold speeds.*no row"),
         ("v.csv", "t,a,b\n2024-01-01,1,\n", "sensor 'b' at 2024-01-01 00:00"),
         ("v.csv", "t,a,b\n2024-01-01,1,x\n", "Column 'b'.*the row of 2024-01-01 00:00"),
         ("v.xls", "", r"one of \.csv, \.npz and \.parquet.*'\.xls'"),
