@@ -116,11 +116,11 @@ def _dates(column: pd.Series, file: str) -> RowTimes:
             f"{held}. Write 2024-05-06 00:05{'+02:00 in every cell' if has_offsets else ''}."
         )
     if len(readings) > 1:
-        first = column.iloc[0]
-        days = " or ".join(written(reading.clock[0]).split(" ")[0] for reading in readings)
+        row = int((readings[0].clock != readings[1].clock).argmax())
+        days = " or ".join(written(reading.clock[row]).split(" ")[0] for reading in readings)
         raise ValueError(
-            f"The dates of {file} may have the day first or the month first: {first!r} is {days}. "
-            f"Write {written(readings[0].clock[0])}, the year first."
+            f"The dates of {file} may have the day first or the month first: {column.iloc[row]!r} "
+            f"is {days}. Write {written(readings[0].clock[row])}, the year first."
         )
     return readings[0]
 

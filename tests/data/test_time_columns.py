@@ -62,6 +62,14 @@ def test_dates_that_may_be_day_or_month_first_are_refused(tmp_path, format):
         read_speeds(table(tmp_path, dates.strftime(format)))
 
 
+def test_dates_that_may_have_the_day_first_are_shown_one_that_tells(tmp_path):
+    """The first of January is the first of January either way."""
+    dates = pd.date_range("2024-01-01", periods=600, freq="5min").strftime("%d/%m/%Y %H:%M")
+    message = "'02/01/2024 00:00' is 2024-01-02 or 2024-02-01. Write 2024-01-02 00:00"
+    with pytest.raises(ValueError, match=message):
+        read_speeds(table(tmp_path, dates))
+
+
 @pytest.mark.parametrize(
     "format",
     [
