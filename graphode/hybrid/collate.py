@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphode.hybrid.stream import is_several, joined
 from graphode.hybrid.validation import check_order
-from graphode.hybrid.window import times_tensor
+from graphode.hybrid.window import as_tensor, times_tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +133,7 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
             f"`collate` takes `Series` or dictionaries, but series {number} is a "
             f"{type(sample).__name__}."
         )
-    x = torch.as_tensor(sample.x)
+    x = as_tensor(sample.x)
     times = times_tensor("times", sample.times).to(torch.float64)
     if x.ndim != 3 or times.shape != x.shape[:1] or 0 in x.shape:
         raise ValueError(
@@ -142,7 +142,7 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
             f"of shape {list(times.shape)}. Leave empty windows out."
         )
     mask = torch.ones(len(times), dtype=torch.bool) if sample.mask is None else sample.mask
-    mask = torch.as_tensor(mask)
+    mask = as_tensor(mask)
     if mask.dtype != torch.bool or mask.shape not in (x.shape[:1], x.shape[:2]):
         raise ValueError(
             f"A mask must be boolean, True where observed, of shape {[len(times)]} or "
@@ -205,7 +205,7 @@ def _queries(samples: Sequence[Series]) -> dict[str, Tensor]:
         ),
     }
     if samples[0].targets is not None:
-        targets = [torch.as_tensor(sample.targets) for sample in samples]
+        targets = [as_tensor(sample.targets) for sample in samples]
         for number, (own, when) in enumerate(zip(targets, times, strict=True)):
             if own.shape[:1] != when.shape:
                 raise ValueError(

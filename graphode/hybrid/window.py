@@ -42,6 +42,22 @@ def time_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def as_tensor(values: Any) -> Tensor:
+    """`torch.as_tensor`, also of what torch refuses or warns of.
+
+    These are tables of pandas, whose arrays cannot be written, and arrays that are reversed or have
+    another byte order.
+    """
+    if torch.compiler.is_compiling() or not _is_array(values):
+        return torch.as_tensor(values)
+    array = np.asarray(values)
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+
+
+def _is_array(values: object) -> bool:
+    return not isinstance(values, Tensor) and hasattr(values, "__array__")
+
+
 def times_tensor(name: str, times: Any) -> Tensor:
     """Times as a tensor, numbers as float64; dates are refused, since nobody knows their unit."""
     if isinstance(times, Tensor):
@@ -91,8 +107,8 @@ def read_window(
           dimensions that share it may be left out; per step `[*batch]` or `[*batch, nodes]`.
     """
     times = times_tensor("times", times)
-    if isinstance(x, np.ndarray):
-        x = torch.as_tensor(x)
+    if _is_array(x):
+        x = as_tensor(x)
     if isinstance(x, Tensor):
         if x.ndim < 3:
             raise ValueError(
@@ -101,7 +117,7 @@ def read_window(
             )
         batch, steps, like = x.shape[:-3], x.shape[-3], x
     else:
-        x = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in x]
+        x = [as_tensor(part) for part in x]
         batch, steps = (x[0].shape[:-2] if x else torch.Size()), len(x)
         like = x[0] if x else torch.empty(0)
         _check_steps(x, batch)
@@ -154,7 +170,7 @@ def _read_mask(
     """Per step which nodes are observed, `[*batch, nodes]`, or `[*batch, 1]` for all or none."""
     batch, steps = moments.shape[:-1], moments.shape[-1]
     nodes = [x.shape[-2]] * steps if isinstance(x, Tensor) else [part.shape[-2] for part in x]
-    if isinstance(mask, Tensor | np.ndarray):
+    if isinstance(mask, Tensor) or _is_array(mask):
         mask, parts = _boolean(mask), None
     else:
         parts = [_boolean(part) for part in mask]
@@ -192,8 +208,8 @@ def _read_mask(
 
 
 def _boolean(mask: object) -> Tensor:
-    if isinstance(mask, np.ndarray):
-        mask = torch.as_tensor(mask)
+    if _is_array(mask):
+        mask = as_tensor(mask)
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         return mask
     kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__

@@ -151,6 +151,30 @@ def test_masks_may_be_arrays(without_type_checks):
     assert torch.equal(found.h, expected.h)
 
 
+def test_what_pandas_and_files_hold_is_observed(without_type_checks):
+    """Tables, whose arrays cannot be written; newest rows first; the byte order of netCDF."""
+    system, graph = gru_system(in_channels=1), random_graph(NODES)
+    times = np.array([0.0, 1.0, 2.5])
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(3, NODES)), columns=[*"abcd"])
+    table.loc[1, "b"] = np.nan
+    x, mask = (
+        torch.tensor(table.to_numpy().tolist()),
+        torch.tensor(table.notna().to_numpy().tolist()),
+    )
+    expected = system(x[..., None], times, graph, [3.0], mask=mask)
+    own = table.to_numpy()[..., None]
+    newest_first = own[::-1].copy()[::-1]
+    for given in (own, newest_first, own.astype(">f8")):
+        for observed in (given, [*given]):
+            found = system(observed, times, graph, [3.0], mask=table.notna())
+            assert torch.equal(found, expected)
+        series = {"x": given, "times": times, "mask": table.notna(), "query_times": [3.0]}
+        batch = gd.collate([series | {"targets": own[:1]}])
+        assert torch.equal(system(batch.x, batch.times, graph, [3.0], mask=batch.mask)[0], expected)
+    found = system.observe(None, own[1], 0.0, graph, mask=table.notna().loc[1])
+    assert torch.equal(found.h, system.observe(None, x[1][:, None], 0.0, graph, mask=mask[1]).h)
+
+
 @pytest.mark.parametrize(
     "dates",
     [
