@@ -47,7 +47,8 @@ class TrafficPrediction:
     Args:
         run: Folder of a finished run of --dataset file whose model has a flow.
         minutes: How long after the last row, one or several.
-        speeds: A newer table of the same sensors; by default the run's own, as it is now.
+        speeds: A newer table of the same sensors, in any order, of which some may be silent or not
+            be there; by default the run's own, as it is now.
         out: CSV to write; by default forecast.csv in the run's folder.
     """
 
@@ -78,7 +79,14 @@ def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.D
     table.to_csv(out)
     after = "the last row" if last is None else f"{last:%Y-%m-%d %H:%M:%S}"
     sensors = counted(series.num_sensors, "sensor")
-    say(console or Console(), f"{sensors}, {counted(len(table), 'time')} after {after}: {out}")
+    console = console or Console()
+    say(console, f"{sensors}, {counted(len(table), 'time')} after {after}: {out}")
+    if silent := _silent(series, rows):
+        say(
+            console,
+            f"Without a speed in the last {len(rows)} rows, so that theirs are from what is usual "
+            f"and from their neighbours: {', '.join(silent[:10])}{' …' * (len(silent) > 10)}.",
+        )
     return table
 
 
@@ -128,7 +136,11 @@ def _newest(
     result: dict[str, Any],
     kept: dict[str, np.ndarray],
 ) -> TrafficSeries:
-    """The table as it is now."""
+    """The table as it is now, its sensors in the order of the run.
+
+    What was not measured is left out, whatever the run was trained with: a sensor that is silent
+    today must not keep the others from a forecast.
+    """
     path = settings.speeds or config.speeds
     assert path is not None
     if not path.is_file():
@@ -136,17 +148,39 @@ def _newest(
     minutes = result["data"]["interval_minutes"]
     series = read_speeds(
         path,
-        missing=config.missing,
+        missing="mask",
         duplicates=config.duplicates,
         interval_minutes=minutes,
     )
-    names = _names(series)
-    if names != kept["sensor_names"].tolist():
+    names, wanted = _names(series), kept["sensor_names"].tolist()
+    if names == wanted:
+        return series
+    # Of columns without names nobody knows which one is not there.
+    unknown = set(names) - set(wanted) if series.sensor_names is not None else names
+    if unknown or len(set(names)) < len(names):
         raise ValueError(
-            f"{path} must have the sensors of the run, {', '.join(kept['sensor_names'][:5])} …, in "
-            f"this order, but has {', '.join(names[:5])} …."
+            f"{path} must have sensors of the run, {', '.join(wanted[:5])} …, {len(wanted)} in "
+            f"all, but has {', '.join(sorted(unknown)[:5])} …, {len(names)} in all. Leave out what "
+            f"the run does not know."
         )
-    return series
+    place = {name: k for k, name in enumerate(names)}
+    columns = torch.tensor([place.get(name, -1) for name in wanted])
+    observed = torch.ones_like(series.speeds, dtype=torch.bool)
+    observed = observed if series.observed is None else series.observed
+    return dataclasses.replace(
+        series,
+        speeds=series.speeds[:, columns],
+        observed=observed[:, columns] & (columns >= 0),
+        sensor_names=wanted,
+    )
+
+
+def _silent(series: TrafficSeries, rows: Tensor) -> list[str]:
+    """Sensors that a forecast knows nothing new of."""
+    if series.observed is None:
+        return []
+    speaks = series.observed[rows].any(0).tolist()
+    return [name for name, it in zip(_names(series), speaks, strict=True) if not it]
 
 
 def _seen(series: TrafficSeries, config: TrafficForecast) -> Tensor:

@@ -316,14 +316,53 @@ def test_a_forecast_follows_the_last_row_with_a_speed_whatever_the_offset_is_aft
         predict(TrafficPrediction(**told), plain())
 
 
+def test_a_newer_table_may_have_its_sensors_in_any_order_and_some_may_be_silent(
+    finished, tmp_path, without_type_checks
+):
+    newer = pd.read_csv(finished.speeds)[:60]
+    told = {"run": finished.out, "speeds": tmp_path / "newer.csv", "minutes": (5.0, 20.0)}
+
+    def forecast(table: pd.DataFrame, **changes: object) -> tuple[pd.DataFrame, str]:
+        table.to_csv(told["speeds"], index=False)
+        console = plain()
+        found = predict(TrafficPrediction(**{**told, **changes}), console)
+        return found, " ".join(console.file.getvalue().split())  # pyright: ignore
+
+    expected, said = forecast(newer)
+    assert "Without a speed" not in said
+    found, _ = forecast(newer[["time", *"DBAC"]])
+    pd.testing.assert_frame_equal(found, expected)
+    silent, said = forecast(newer.assign(C=np.nan))
+    assert "Without a speed in the last 5 rows" in said
+    assert said.endswith("neighbours: C.")
+    assert not np.allclose(silent["C"], expected["C"])
+    gone, said = forecast(newer.drop(columns="C"))
+    assert said.endswith("neighbours: C.")
+    pd.testing.assert_frame_equal(gone, silent)
+    # So it is where no cell was empty in training.
+    whole = newer.fillna({"B": 60.0})
+    whole = pd.concat([whole] * 5, ignore_index=True).assign(
+        time=pd.read_csv(finished.speeds)["time"]
+    )
+    whole.to_csv(tmp_path / "whole.csv", index=False)
+    strict = dataclasses.replace(
+        finished, missing="refuse", speeds=tmp_path / "whole.csv", out=tmp_path / "strict"
+    )
+    run(strict, plain())
+    _, said = forecast(newer.assign(C=np.nan), run=strict.out)
+    assert said.endswith("neighbours: C.")
+
+
 def test_what_cannot_be_forecast_is_refused_with_what_to_do(finished, tmp_path, capsys):
     told = {"run": finished.out, "minutes": (5.0,)}
     other = pd.read_csv(finished.speeds)
-    other[["time", *"BACD"]].to_csv(tmp_path / "other.csv", index=False)
+    other.rename(columns={"B": "E"}).to_csv(tmp_path / "other.csv", index=False)
+    other.to_csv(tmp_path / "nameless.csv", index=False, header=False)
     other[:3].to_csv(tmp_path / "short.csv", index=False)
     other.assign(**dict.fromkeys("ABCD", np.nan)).to_csv(tmp_path / "silent.csv", index=False)
     for name, text in (
-        ("other", "A, B, C, D"),
+        ("other", "A, B, C, D …, 4 in all, but has E …, 4 in all. Leave out"),
+        ("nameless", "but has 0, 1, 2, 3"),
         ("short", "last 5 rows"),
         ("silent", "has 0"),
         ("none", "--speeds"),
