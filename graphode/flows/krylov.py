@@ -66,6 +66,10 @@ def gmres(
     shape = right.shape
     right = right.reshape(-1, *layout.shape)
     space = _Space(layout, lambda v: operator(v.reshape(shape)).reshape(right.shape))
+    # Of numbers near 1 no square vanishes or overflows, however small or large the system is.
+    unit = layout.largest(right).amax(0)
+    unit = layout.spread(torch.where((unit > 0) & unit.isfinite(), unit, 1.0))
+    right = right / unit
     whole = norm = space.norms(right)
     goal = tolerance * whole
     x, residual = torch.zeros_like(right), right
@@ -79,7 +83,7 @@ def gmres(
         x = x + space.correction(residual, norm, goal)
         residual = right - space.operator(x)
         norm = space.norms(residual)
-    return x.reshape(shape), norm / whole, space.stretch.expand(norm.shape)
+    return (x * unit).reshape(shape), norm / whole, space.stretch.expand(norm.shape)
 
 
 class _Space:
@@ -121,7 +125,7 @@ class _Space:
                 again = self._dots(known, vector).masked_fill(~cancelled, 0.0)
                 vector = vector - self._combined(again, known)
                 column, length = column + again, self.norms(vector)
-            broken = ~length.isfinite()
+            broken = ~(length.isfinite() & stretched.isfinite())
             # A sample that is done takes no more of its space, as if it were alone.
             column = torch.cat([column, length[None]]).masked_fill(done | broken, 0.0)
             columns.append(column)

@@ -96,6 +96,10 @@ class Layout:
         finite = x.isfinite()
         return finite.all(self.system_dims) if self.system_dims else finite
 
+    def largest(self, x: Tensor) -> Tensor:
+        """The size of a sample's largest component, `[*batch]`."""
+        return x.abs().amax(self.system_dims) if self.system_dims else x.abs()
+
     def dot(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner product per sample, `[*batch]`."""
         return (x * y).sum(dim=self.system_dims) if self.system_dims else x * y
@@ -142,6 +146,12 @@ class SegmentedLayout(Layout):
         broken = (~x.isfinite()).any(-1).to(torch.int32)
         total = broken.new_zeros(*broken.shape[:-1], len(self.sizes))
         return total.index_add(-1, self.owner, broken) == 0
+
+    def largest(self, x: Tensor) -> Tensor:
+        """The size of a sample's largest component."""
+        by_node = x.abs().amax(-1)
+        found = by_node.new_zeros(*by_node.shape[:-1], len(self.sizes))
+        return found.scatter_reduce(-1, self.owner.expand_as(by_node), by_node, "amax")
 
     def dot(self, x: Tensor, y: Tensor) -> Tensor:
         """Inner product per sample."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import graphode as gd
 from graphode.flows.krylov import gmres
-from graphode.flows.layout import Layout
+from graphode.flows.layout import Layout, SegmentedLayout
 from tests.problems import logistic, riccati, stiff
 
 IMPLICIT = ["implicit_euler", "trapezoid"]
@@ -315,3 +315,32 @@ def test_gmres_solves_a_sample_as_if_alone():
     alone, *_ = gmres(lambda x: 2 * x, right[:1], Layout.of(right[:1], 1), tolerance=1e-10)
     torch.testing.assert_close(together[:1], alone, rtol=1e-15, atol=0)
     torch.testing.assert_close(together[1], right[1] / torch.arange(1.0, 7.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", IMPLICIT)
+def test_states_decay_until_their_squares_vanish(solver: str, dtype: torch.dtype):
+    """y′ = −k y of single components, each a sample: one that stays beside one that dies."""
+    rates = torch.tensor([[0.0], [3.0]], dtype=dtype)
+    y0, count = torch.ones(2, 1, dtype=dtype), 45 if dtype == torch.float32 else 280
+    y0.requires_grad_()
+    solution = gd.solve(
+        lambda t, y: -rates * y, y0, [0.0, count], solver=solver, num_steps=count, batch_dims=1
+    )
+    factor = 1 / 4 if solver == "implicit_euler" else -1 / 5
+    expected = torch.tensor([[1.0], [factor**count]], dtype=dtype)
+    assert 0 < expected[1].abs() < torch.finfo(dtype).tiny ** 0.5
+    torch.testing.assert_close(solution.states[-1], expected, rtol=1e-3, atol=0)
+    (found,) = torch.autograd.grad(solution.states[-1].sum(), y0)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_gmres_solves_for_sides_whose_squares_vanish_or_overflow(size: float):
+    matrices = torch.randn(4, 4) + 4 * torch.eye(4)
+    owner = torch.tensor([0, 0, 1, 1, 1])
+    expected = torch.randn(5, 4) * torch.tensor([size, 1.0])[owner, None]
+    layout = SegmentedLayout(expected.shape, 1, expected.dtype, expected.device, owner, (2, 3))
+    found, left, _ = gmres(lambda x: x @ matrices, expected @ matrices, layout, tolerance=1e-12)
+    torch.testing.assert_close(found / expected, torch.ones(5, 4), rtol=1e-9, atol=0)
+    assert left.max() < 1e-12
