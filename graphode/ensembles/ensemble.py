@@ -186,6 +186,13 @@ def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
                 f"{seeds[0]} and {other.get(name, 'missing')} for seed {seed}. Put members of "
                 f"another kind into an ensemble of their own."
             )
+        # Weights are handed to members by their places.
+        for here, there in zip(first, other, strict=True):
+            if here != there:
+                raise ValueError(
+                    f"Members must be alike, but seed {seeds[0]} has {here!r} where seed {seed} "
+                    f"has {there!r}. Assign parts and parameters in one order."
+                )
 
 
 def _warn_of_second_hold(module: nn.Module) -> None:

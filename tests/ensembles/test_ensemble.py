@@ -359,6 +359,12 @@ def test_without_a_key_every_call_draws_other_masks_for_every_member():
             ValueError,
             "Members must be alike, but 'bias' is .* for seed 0 and .* for seed 1",
         ),
+        (
+            lambda seed: nn.ModuleDict({name: nn.Linear(2, 2) for name in ["ab", "ba"][seed]}),
+            [0, 1],
+            ValueError,
+            r"seed 0 has 'a\.weight' where seed 1 has 'b\.weight'.*in one order",
+        ),
     ],
 )
 def test_bad_ensembles_are_refused(build, seeds, error, text):
