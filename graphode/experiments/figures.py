@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 
 from graphode.experiments import node_figures as draw
+from graphode.experiments.checks import check_count
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
@@ -62,6 +63,8 @@ class Figures:
     fresh: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("seeds", "redrawn_seeds", "epochs"):
+            check_count(name, getattr(self, name))
         for name in self.only:
             if name not in PICTURES:
                 raise ValueError(f"Unknown picture {name!r}. Choose among: {', '.join(PICTURES)}.")

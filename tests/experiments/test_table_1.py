@@ -226,3 +226,9 @@ def test_every_picture_is_drawn_from_small_runs(tmp_path, small, no_data, withou
 def test_an_unknown_picture_is_refused():
     with pytest.raises(ValueError, match=r"Unknown picture 'cat'\. Choose among: trajectories"):
         figures.Figures(only=("cat",))
+
+
+@pytest.mark.parametrize("name", ["seeds", "redrawn_seeds", "epochs"])
+def test_pictures_of_nothing_are_refused_before_any_run(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be 1 or more, but is 0"):
+        figures.Figures(**{name: 0})
