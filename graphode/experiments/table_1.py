@@ -21,6 +21,7 @@ from graphode.experiments.checks import check_count
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
+from graphode.experiments.progress import counted
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
 from graphode.experiments.tables import Row, label_of, rich_table, taken, write
@@ -186,7 +187,7 @@ def run(config: Table1, console: Console | None = None) -> list[Row]:
         rows.append(row_of(run_node_classification(cell, console), *place, config.quick))
     rows.sort(key=lambda row: [line.name for line in lines].index(row.model))
     title = f"Table 1, node classification: {METRIC} ({config.preset})"
-    notes = _notes(config, absent)
+    notes = _notes(config, rows, absent)
     if config.quick:
         title += " – QUICK: few members and epochs, not the paper's protocol"
     write(rows, out, title, notes)
@@ -259,7 +260,7 @@ def present(names: tuple[str, ...], data_root: Path | None) -> tuple[list[str], 
     return found, absent
 
 
-def _notes(config: Table1, absent: dict[str, str]) -> list[str]:
+def _notes(config: Table1, rows: list[Row], absent: dict[str, str]) -> list[str]:
     notes = [
         "Ours, mean ± standard deviation over members; the paper's below. Evaluations of the field "
         "per solve in training, on average over epochs.",
@@ -276,11 +277,12 @@ def _notes(config: Table1, absent: dict[str, str]) -> list[str]:
             "nodes 0–139, 200–499 and 500–1499 of it, not the public split that the text names."
         )
     if config.quick:
+        epochs = sorted({row.epochs for row in rows})
+        span = f"{epochs[0]} to {epochs[-1]} epochs" if epochs[1:] else counted(epochs[0], "epoch")
         notes.insert(
             0,
-            f"QUICK: {config.seeds or QUICK_MEMBERS} members, "
-            f"{config.epochs or '4 to 100'} epochs, learning rate {QUICK_LR:g}. Not comparable "
-            f"with the paper; leave out --quick for that.",
+            f"QUICK: {counted(config.seeds or QUICK_MEMBERS, 'member')}, {span}, learning rate "
+            f"{QUICK_LR:g}. Not comparable with the paper; leave out --quick for that.",
         )
     if absent:
         notes.append(

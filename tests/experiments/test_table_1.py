@@ -90,6 +90,16 @@ def test_quick_without_data_fills_the_cells_it_can(
     assert json.loads((tmp_path / "table.json").read_text()) == rows
 
 
+def test_a_quick_table_says_how_many_epochs_its_cells_had(
+    tmp_path, small, no_data, monkeypatch, without_type_checks
+):
+    monkeypatch.setattr(table_1, "QUICK_EPOCHS", {"gcn": (2, 1), "gcn_star": (3, 1)})
+    cells = {"quick": True, "device": "cpu", "out": tmp_path, "datasets": ("cora_linqs",)}
+    for models, said in ((("gcn",), ", 2 epochs,"), (("gcn", "gcn_star"), ", 2 to 3 epochs,")):
+        table_1.run(Table1(models=models, **cells), Console(file=io.StringIO()))
+        assert said in (tmp_path / "table.md").read_text()
+
+
 def test_without_any_data_set_the_flag_is_named(tmp_path, no_data, capsys):
     with pytest.raises(SystemExit):
         cli.main(["reproduce", "table-1", "--datasets", "pubmed", "--out", str(tmp_path)])
