@@ -91,6 +91,10 @@ class Studio:
         """Cora, and the other sets of the paper that are here."""
         return [self.cora, *(name for name in ("citeseer", "pubmed") if name in self.datasets)]
 
+    def named(self, dataset: str) -> str:
+        """A data set, as titles say it; those of --quick cannot be taken for the paper's."""
+        return COLUMNS[dataset] + ("\nQUICK: few members and epochs" if self.config.quick else "")
+
     def cell(self, model: Model, dataset: str, preset: Preset = "printed") -> Path:
         """A run of the table."""
         line = next(line for line in LINES[preset] if line.model == model)
@@ -126,7 +130,7 @@ class Studio:
 
 def trajectories(studio: Studio) -> None:
     """Where a forward pass carries the nodes."""
-    runs = {COLUMNS[name]: studio.cell("gcde_dpr5", name) for name in studio.sets}
+    runs = {studio.named(name): studio.cell("gcde_dpr5", name) for name in studio.sets}
     draw.trajectories(runs, studio.out / "trajectories.png")
 
 
@@ -139,7 +143,7 @@ def accuracy(studio: Studio) -> None:
         "GCDE-dpr5, masks fixed": "gcde_dpr5",
     }
     panels = {
-        COLUMNS[name]: {label: studio.cell(model, name) for label, model in models.items()}
+        studio.named(name): {label: studio.cell(model, name) for label, model in models.items()}
         for name in studio.sets
     }
     draw.accuracies(panels, studio.out / "accuracy.png")
@@ -147,7 +151,7 @@ def accuracy(studio: Studio) -> None:
 
 def integration_time(studio: Studio) -> None:
     """Longer intervals, at the paper's higher learning rate."""
-    title = f"GCDE-dpr5, {COLUMNS[studio.cora]}"
+    title = f"GCDE-dpr5, {studio.named(studio.cora)}"
     draw.accuracies({title: _spans(studio)}, studio.out / "integration-time.png")
 
 
@@ -157,13 +161,13 @@ def evaluations(studio: Studio) -> None:
         "masks fixed per solve": studio.cell("gcde_dpr5", "cora_linqs"),
         "masks redrawn per evaluation": studio.cell("gcde_dpr5", "cora_linqs", "authors"),
     }
-    title = f"GCDE-dpr5, {COLUMNS['cora_linqs']}"
+    title = f"GCDE-dpr5, {studio.named('cora_linqs')}"
     draw.evaluations(runs, title, studio.out / "evaluations.png")
 
 
 def energy(studio: Studio) -> None:
     """Whether states grow alike along depth."""
-    title = f"GCDE-dpr5, {COLUMNS[studio.cora]}"
+    title = f"GCDE-dpr5, {studio.named(studio.cora)}"
     draw.energies(_spans(studio), title, studio.out / "energy.png")
 
 
@@ -175,7 +179,7 @@ def depth(studio: Studio) -> None:
         else studio.variant("gcn_star", studio.cora, layers=layers)
         for layers in range(2, 7)
     }
-    draw.depths(runs, COLUMNS[studio.cora], studio.out / "depth.png")
+    draw.depths(runs, studio.named(studio.cora), studio.out / "depth.png")
 
 
 def _spans(studio: Studio) -> Runs:

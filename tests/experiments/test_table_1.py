@@ -242,3 +242,15 @@ def test_an_unknown_picture_is_refused():
 def test_pictures_of_nothing_are_refused_before_any_run(name):
     with pytest.raises(ValueError, match=f"`{name}` must be 1 or more, but is 0"):
         figures.Figures(**{name: 0})
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", figures.PICTURES)
+def test_a_quick_picture_says_so(name, quick, tmp_path, no_data, monkeypatch):
+    drawn = []
+    for function in ("trajectories", "accuracies", "evaluations", "energies", "depths"):
+        monkeypatch.setattr(node_figures, function, lambda *given: drawn.append(given))
+    monkeypatch.setattr(figures.Studio, "_make", lambda self, run: run.out)
+    config = figures.Figures(quick=quick, runs=tmp_path, out=tmp_path)
+    figures.PICTURES[name](figures.Studio(config, Console(file=io.StringIO())))
+    assert ("QUICK" in str(drawn)) is quick
