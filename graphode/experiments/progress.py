@@ -51,7 +51,8 @@ def counted(number: int, noun: str) -> str:
 
 def summary(row: dict[str, Any]) -> str:
     """Losses, accuracy and evaluations of an epoch in a few words."""
-    words = [f"loss {row['train_loss']:.3f}, validation {row['validation_loss']:.3f}"]
+    # Three digits, however small: the error of a particle's step falls far below 0.001.
+    words = [f"loss {row['train_loss']:#.3g}, validation {row['validation_loss']:#.3g}"]
     if "validation_accuracy" in row:
         mean, deviation = (100 * row[f"validation_accuracy{end}"] for end in ("", "_std"))
         spread = f" ± {deviation:.1f}" if row["members"] > 1 else ""

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display
+from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display, summary
 
 ROW = {
     "members": 3,
@@ -43,6 +43,11 @@ def test_a_resumed_run_says_so():
 
 def test_fewer_epochs_than_lines_are_shown_one_by_one():
     assert len(show(Console(file=io.StringIO()), 3).splitlines()) == 4
+
+
+def test_small_losses_are_not_shown_as_zero():
+    row = {**ROW, "train_loss": 0.000321, "validation_loss": 25.567}
+    assert summary(row).startswith("loss 0.000321, validation 25.6 | ")
 
 
 def test_on_a_terminal_there_is_a_bar():
