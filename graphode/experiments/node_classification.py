@@ -67,7 +67,8 @@ class NodeClassification:
         chunk: Members trained at once; None for as many as fit.
         log_every: Epochs between two looks at the device.
         checkpoint_seconds: Between two checkpoints, at least.
-        trajectories: Members whose embeddings are followed through the flow at the end.
+        trajectories: Members whose embeddings are followed through the flow at the end, of those
+            that were trained at once with the last.
         data_root: Folder of the data sets; else GRAPHODE_DATA, the user's cache, a download.
         out: The run's folder; by default runs/node-classification/MODEL-DATASET.
         fresh: Throw away what an earlier run left in the folder.

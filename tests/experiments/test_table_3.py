@@ -306,7 +306,9 @@ def test_the_command_line_runs_one_model_and_one_table(tmp_path, capsys, without
     assert json.loads((tmp_path / "run/config.json").read_text())["activation"] == "softplus"
     main = f"reproduce table-3 --quick --models harmonic gde_ii {small} --out {tmp_path / 'table'}"
     cli.main(main.split())
-    assert "QUICK" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "QUICK: what must be seen is not judged by so little" in said
+    assert "FAILS" not in said
     records = json.loads((tmp_path / "table/table.json").read_text())
     assert {r["label"] for r in records if r["model"] == "GDE-II"} == {
         "graph of predicted positions, quick"
