@@ -118,7 +118,8 @@ def _slope_sums(
     """S and T: sums of LeakyReLU′(l_u + r_v) g over the edges that leave, and that arrive."""
     heads, width = left.shape[1:]
     flat_left, flat_right = left.flatten(1), right.flatten(1)
-    out_sum, in_sum = torch.zeros_like(flat_left), torch.zeros_like(flat_right)
+    # Of the gradient, which may be many at once (`is_grads_batched`).
+    out_sum, in_sum = grad.new_zeros(flat_left.shape), grad.new_zeros(flat_right.shape)
     if tracked:
         flat_left, flat_right = flat_left.detach(), flat_right.detach()  # m is flat between kinks
     for start, x in _sums(flat_left, flat_right, source, target):
@@ -127,7 +128,7 @@ def _slope_sums(
         part = torch.ops.aten.leaky_relu_backward(part, x, slope, False)
         out_sum.index_add_(0, source[here], part)
         in_sum.index_add_(0, target[here], part)
-    return out_sum.unflatten(1, (heads, width)), in_sum.unflatten(1, (heads, width))
+    return out_sum.reshape(left.shape), in_sum.reshape(left.shape)
 
 
 def _sums(

@@ -184,6 +184,24 @@ def test_gradcheck_of_state_parameters_and_weights(case: Case):
 
 
 @every_field
+def test_many_gradients_at_once_are_those_one_by_one(case: Case):
+    field, graph = built(case)
+    inputs = [state(field, 2, 6).requires_grad_(), *field.parameters()]
+    velocity = field(0.3, inputs[0], graph)
+    cotangents = torch.randn(3, *velocity.shape)
+
+    def gradients(cotangent: Tensor, many: bool) -> list[Tensor]:
+        found = torch.autograd.grad(
+            velocity, inputs, cotangent, True, is_grads_batched=many, allow_unused=True
+        )
+        return [gradient for gradient in found if gradient is not None]
+
+    one_by_one = zip(*(gradients(each, many=False) for each in cotangents), strict=True)
+    for many, each in zip(gradients(cotangents, many=True), one_by_one, strict=True):
+        torch.testing.assert_close(many, torch.stack(each))
+
+
+@every_field
 def test_flows_forward_and_backward(case: Case):
     field, graph = built(case)
     flow = gd.Flow(field, solver="dopri5", rtol=1e-4, atol=1e-6)
