@@ -73,7 +73,8 @@ class AdaptiveField(nn.Module):
         s = torch.as_tensor(t, dtype=h.dtype, device=h.device)
         queries = self.query(h) + s * self.depth
         queries = queries / math.sqrt(queries.shape[-1])
-        keys, values = self.key(h), self.linear(h)
+        # Under autocast linear layers give another dtype.
+        keys, values = (part(h).to(queries.dtype) for part in (self.key, self.linear))
         # Stacked states keep graphs apart by themselves; nodes in a row are told apart.
         apart = None
         if graph.num_graphs > 1 and h.shape[-2] == graph.num_nodes:

@@ -101,13 +101,15 @@ class AttentionField(nn.Module):
         flat = checked_state(graph.flatten(h), graph)
         around = neighbours(graph, copies=math.prod(flat.shape[:-2]))
         flat = flat.reshape(-1, self.channels)
-        values = self.source(flat).unflatten(-1, self.source_attention.shape)
+        # Under autocast the products of linear layers alone are rounded, not what is made of them.
+        dtype, by_head = self.source_attention.dtype, self.source_attention.shape
+        values = self.source(flat).to(dtype).unflatten(-1, by_head)
         if self.target_attention is not None:
             attentions = self.source_attention, self.target_attention
             scores, own = gat_scores(values, *attentions, around, self.negative_slope)
         else:
             assert self.target is not None
-            shown = self.target(flat).unflatten(-1, self.source_attention.shape)
+            shown = self.target(flat).to(dtype).unflatten(-1, by_head)
             scores, own = gatv2_scores(
                 values, shown, self.source_attention, around, self.negative_slope
             )

@@ -92,7 +92,8 @@ class GCNIIField(WithStart):
         s = t if isinstance(t, Tensor) else h.new_full((), t)
         # Of each sample, or of each node where graphs of a batch have times of their own.
         beta = torch.log1p(self.mixing / (s + 1))
-        dh = self.activation(torch.lerp(spread, spread @ self._weight_at(s, h), beta)) - h
+        mixed = (spread @ self._weight_at(s, h)).to(h.dtype)  # as it is without autocast
+        dh = self.activation(torch.lerp(spread, mixed, beta)) - h
         return functional.pad(dh, (0, self.channels))
 
     def _weight_at(self, s: Tensor, h: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class GRANDField(WithStart):
 
     def _attention(self, x: Tensor, around: Neighbours) -> Weights:
         """The entries of A(x), off the diagonal and on it, as of one head."""
-        keys, queries = self.key(x), self.query(x)
+        keys, queries = self.key(x).to(x.dtype), self.query(x).to(x.dtype)  # as without autocast
         keys = keys / math.sqrt(keys.shape[-1] // self.heads)
         scores = sampled_product(keys, queries, around.places, self.heads)
         own = (keys * queries).unflatten(-1, (self.heads, -1)).sum(-1)

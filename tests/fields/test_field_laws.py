@@ -202,6 +202,20 @@ def test_many_gradients_at_once_are_those_one_by_one(case: Case):
 
 
 @every_field
+def test_autocast_rounds_the_velocity_and_its_gradient(case: Case):
+    field, graph = case.build(), case.prepare(weighted_graph().to(dtype=torch.float32))
+    h = state(field, 2, 6).float().requires_grad_()
+    inputs, found = [h, *field.float().parameters()], []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            velocity = field(0.3, h, graph).float()
+        gradients = torch.autograd.grad(velocity.square().sum(), inputs, materialize_grads=True)
+        found.append((velocity, torch.cat([gradient.flatten() for gradient in gradients])))
+    for exact, rounded in zip(*found, strict=True):
+        assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
+@every_field
 def test_flows_forward_and_backward(case: Case):
     field, graph = built(case)
     flow = gd.Flow(field, solver="dopri5", rtol=1e-4, atol=1e-6)
