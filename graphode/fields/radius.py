@@ -4,6 +4,7 @@ Poli et al. (2019), "Graph Neural Ordinary Differential Equations", multi-agent 
 adjacency A_t joins particles within a radius. In a forecast their positions are those predicted.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,10 +76,13 @@ class RadiusField(Extension):
                 f"set `position_channels`."
             )
         make = dense_radius_graph if z.shape[-2] <= self.dense_nodes else radius_graph
-        positions = z[..., : self.position_channels]
+        # In half precision distances are coarse, and the places of 300 graphs are not apart.
+        precise = torch.promote_types(z.dtype, torch.float32)
+        positions = z[..., : self.position_channels].to(precise)
         if getattr(graph, "num_graphs", 1) > 1 and graph.num_nodes == z.shape[-2]:
             # One more dimension, in which the graphs of a batch are out of each other's reach.
-            apart = (2 * self.radius * graph.node_graph).to(z.dtype)[:, None]
+            _check_finite(self.radius)
+            apart = (2 * self.radius * graph.node_graph).to(positions.dtype)[:, None]
             positions = torch.cat([positions, apart.expand(*z.shape[:-1], 1)], -1)
         near = make(positions, self.radius, self.kernel)
         return near if self.normalize is None else near.normalize(self.normalize)
@@ -86,3 +90,11 @@ class RadiusField(Extension):
     def extra_repr(self) -> str:
         """Radius and normalisation."""
         return f"radius={self.radius}, normalize={self.normalize!r}"
+
+
+def _check_finite(radius: float) -> None:
+    if math.isinf(radius):
+        raise ValueError(
+            "An infinite `radius` reaches across the graphs of a batch. Give one that exceeds all "
+            "distances, or stack graphs of one size in a dimension of their own."
+        )

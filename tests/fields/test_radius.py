@@ -127,6 +127,25 @@ def test_members_and_samples_may_be_mapped(name: str):
         torch.testing.assert_close(together[k], alone(0.0, z[k]))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_graphs_of_a_large_batch_in_half_precision_stay_apart(dtype: torch.dtype):
+    sizes = [2, 1] * 1500
+    batch = Graph.batch([Graph(torch.empty(2, 0, dtype=torch.long), size) for size in sizes])
+    around = F.RadiusField(maps()["relative"], 50.0, normalize=None)
+    near = around.graph_of(torch.zeros(sum(sizes), 4, dtype=dtype), batch)
+    assert near.num_edges == 2 * 1500
+    source, target = batch.node_graph[near.edge_index]
+    assert torch.equal(source, target)
+
+
+def test_an_infinite_radius_joins_all_of_one_graph_and_is_refused_for_a_batch():
+    around = F.RadiusField(maps()["relative"], torch.inf, normalize=None)
+    assert around.graph_of(torch.randn(5, 4)).num_edges == 20
+    batch = Graph.batch([weighted_graph(2), weighted_graph(3)])
+    with pytest.raises(ValueError, match="reaches across the graphs of a batch"):
+        around.graph_of(torch.randn(5, 4), batch)
+
+
 def test_a_rollout_of_a_batch_is_that_of_each_sample():
     field = F.RadiusField(F.SecondOrder(maps()["relative"], sees_velocity=True), 0.8)
     flow = gd.Flow(field, rtol=1e-6, atol=1e-6)
