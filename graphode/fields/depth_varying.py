@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from graphode.fields.extension import Extension
+from graphode.fields.structure import AttributedGraph
 from graphode.fields.validation import check_closes, check_positive
 from graphode.flows.chebyshev import polynomials
 from graphode.flows.stochastic import member_numbers, of_member
@@ -167,7 +168,7 @@ def _of_each(number: Tensor | None, batch: torch.Size) -> Sequence[Tensor | None
 
 def _graph_of_each(graph: Any, samples: Tensor) -> list[Any]:
     """The graph under each sample: one for all, or those of a batch in turn."""
-    if not isinstance(graph, Graph) or samples.shape[-2] == graph.num_nodes:
+    if not isinstance(graph, (Graph, AttributedGraph)) or samples.shape[-2] == graph.num_nodes:
         return [graph] * len(samples)
     graphs = graph.unbatch()
     return graphs * (len(samples) // len(graphs))

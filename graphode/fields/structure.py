@@ -53,6 +53,13 @@ class AttributedGraph(NamedTuple):
         """The graph that each node of a batch belongs to."""
         return self.graph.node_graph
 
+    def unbatch(self) -> list["AttributedGraph"]:
+        """The graphs of a batch, in their order, with the attributes of their own edges."""
+        graphs = self.graph.unbatch()
+        by_graph = self.node_graph[self.graph.edge_index[0]].argsort(stable=True)
+        parts = self.edge_attributes[by_graph].split([graph.num_edges for graph in graphs])
+        return [AttributedGraph(*each) for each in zip(graphs, parts, strict=True)]
+
     def to(
         self,
         device: torch.device | str | int | None = None,

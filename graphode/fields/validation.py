@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphode.fields.structure import AttributedGraph
 from graphode.graphs import Graph
 from graphode.graphs.validation import maker_of
 
@@ -41,7 +42,13 @@ def check_dtype(field: nn.Module, h: Tensor, weight: Tensor | None, name: str = 
 
 
 def check_graph(field: nn.Module, graph: Any) -> None:
-    """Refuse what is no graph, such as the edges alone."""
+    """Refuse what is no graph, such as the edges alone, or more than a graph."""
+    if isinstance(graph, AttributedGraph):
+        raise TypeError(
+            f"{type(field).__name__} looks at no edge attributes, but was given an "
+            f"`AttributedGraph`. Give it the `graph` inside, or use `MessagePassingField` or "
+            f"`ConvField`."
+        )
     if not isinstance(graph, Graph):
         shape = f" of shape {list(graph.shape)}" if isinstance(graph, Tensor) else ""
         make = maker_of(graph) or "Graph(edge_index, num_nodes)"

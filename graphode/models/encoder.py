@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphode.fields import Dropout, GraphConvolution
+from graphode.fields import AttributedGraph, Dropout, GraphConvolution
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.fused_convolution import mix, spread
 from graphode.flows.kernels import may_use_kernels
@@ -78,7 +78,7 @@ class LinearEncoder(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(
-        self, x: Features, graph: Graph | None = None
+        self, x: Features, graph: Graph | AttributedGraph | None = None
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Drop, mix, bend."""
         del graph

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from graphode.fields import AttributedGraph
 from graphode.fields.graphless import Graphless, with_graph
 from graphode.graphs import Graph
 from graphode.models.encoder import LinearEncoder
@@ -39,9 +40,10 @@ class GlobalPool(nn.Module):
         self.how = how
 
     def forward(
-        self, h: Float[Tensor, "*batch nodes channels"], graph: Graph
+        self, h: Float[Tensor, "*batch nodes channels"], graph: Graph | AttributedGraph
     ) -> Float[Tensor, "*out channels"]:
         """One state a graph."""
+        graph = _without_attributes(graph)
         flat = _nodes_in_one_dimension(h, graph)
         pooled = (_largest if self.how == "max" else _summed)(flat, graph)
         if self.how == "mean":
@@ -84,17 +86,17 @@ class AttentionPool(nn.Module):
         self.value = with_graph(value, "value")
 
     def forward(
-        self, h: Float[Tensor, "*batch nodes channels"], graph: Graph
+        self, h: Float[Tensor, "*batch nodes channels"], graph: Graph | AttributedGraph
     ) -> Float[Tensor, "*out channels"]:
         """One state a graph."""
-        scores = self.score(h, graph)
+        scores, value = self.score(h, graph), self.value(h, graph)
+        graph = _without_attributes(graph)
         if scores.shape != (*h.shape[:-1], 1):
             raise ValueError(
                 f"`score` must give one number a node, shape {[*h.shape[:-1], 1]}, but gave "
                 f"{list(scores.shape)}. Let its last layer have one channel."
             )
         scores = _nodes_in_one_dimension(scores, graph)
-        value = self.value(h, graph)
         flat = _nodes_in_one_dimension(value, graph)
         with torch.no_grad():
             largest = _largest(scores, graph).index_select(-2, graph.node_graph)
@@ -123,9 +125,15 @@ class PooledReadout(nn.Module):
         self.pool = GlobalPool(pool) if isinstance(pool, str) else with_graph(pool, "pool")  # pyright: ignore[reportArgumentType]
         self.head = Graphless(head)
 
-    def forward(self, h: Float[Tensor, "*batch nodes channels"], graph: Graph) -> Any:
+    def forward(
+        self, h: Float[Tensor, "*batch nodes channels"], graph: Graph | AttributedGraph
+    ) -> Any:
         """One prediction a graph."""
         return self.head(self.pool(h, graph))
+
+
+def _without_attributes(graph: Graph | AttributedGraph) -> Graph:
+    return graph.graph if isinstance(graph, AttributedGraph) else graph
 
 
 def _stacked_dims(h: Tensor, graph: Graph) -> int:

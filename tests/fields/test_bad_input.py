@@ -128,6 +128,12 @@ def test_what_is_no_graph_is_refused(name: str):
         assert f" needs a graphode `Graph`, but {text}" in said
 
 
+def test_attributes_that_a_field_does_not_look_at_are_refused():
+    given = F.AttributedGraph(weighted_graph(), torch.randn(16, 2))
+    said = refused(lambda: F.GraphConvField([4, 4])(0.0, torch.randn(6, 4), given), TypeError)
+    assert said.endswith("Give it the `graph` inside, or use `MessagePassingField` or `ConvField`.")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_state_of_other_nodes_is_refused(name: str):
     field = CASES[name].build()

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 import graphode as gd
 from graphode import fields as F
@@ -158,6 +159,25 @@ def test_gradients_reach_edge_attributes_by_every_method():
         found += torch.autograd.grad(moved.square().sum(), attributes)
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-7)
+
+
+def test_graphs_with_attributes_may_be_at_depths_of_their_own():
+    graphs = [weighted_graph(4, seed=seed) for seed in (0, 1)]
+    attributes = [torch.randn(graph.num_edges, 2) for graph in graphs]
+    joined = gd.Graph.batch(graphs)
+    order = torch.randperm(joined.num_edges)  # edges of a batch need not lie graph after graph
+    data = Data(
+        edge_index=joined.edge_index[:, order],
+        edge_weight=joined.edge_weight[order],
+        num_nodes=8,
+        ptr=torch.tensor([0, 4, 8]),
+    )
+    batch = F.AttributedGraph(gd.Graph.from_pyg(data), torch.cat(attributes)[order])
+    field = varied(F.DepthVarying(F.MessagePassingField(mlp(10, 4)), 2))
+    h, t = torch.randn(2, 4, 4), torch.rand(2, 1, 1)
+    together = field(t, h, batch)
+    for k, parts in enumerate(zip(graphs, attributes, strict=True)):
+        torch.testing.assert_close(together[k], field(t[k], h[k], F.AttributedGraph(*parts)))
 
 
 def test_graphs_of_a_batch_with_attributes_have_their_own_steps():

@@ -110,6 +110,14 @@ def test_a_model_of_graphs_equals_one_by_one():
     torch.testing.assert_close(together, torch.stack(separately))
 
 
+def test_a_graph_with_edge_attributes_is_pooled_as_the_graph_inside():
+    batch = Graph.batch([random_graph(3), random_graph(5)])
+    h, attributes = torch.randn(8, 4), torch.randn(batch.num_edges, 2)
+    for pool in ("sum", "mean", "max", M.AttentionPool(4)):
+        readout = M.PooledReadout(pool)
+        assert torch.equal(readout(h, gd.AttributedGraph(batch, attributes)), readout(h, batch))
+
+
 def test_errors_name_the_remedy(without_type_checks: None):
     with pytest.raises(ValueError, match=r"Unknown pooling 'median'. Choose one of: max, mean, s"):
         M.PooledReadout("median")
