@@ -66,6 +66,8 @@ class Evaluation:
                 f"returned {tuple(dy.shape)}. A field maps a state to its own velocity: check "
                 f"its last layer's width and its broadcasting."
             )
+        if dy.dtype != layout.dtype and torch.is_autocast_enabled(layout.device.type):
+            dy = dy.to(layout.dtype)  # what autocast rounds is up to it
         if dy.dtype != layout.dtype or dy.device != layout.device:
             raise TypeError(
                 f"The field must return {layout.dtype} on {layout.device}, as the state, but "

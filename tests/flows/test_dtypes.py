@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import graphode as gd
 from tests.problems import gompertz
@@ -150,6 +150,19 @@ def test_float32_reaches_its_precision():
         atol=1e-6,
     )
     assert problem.error(solution.states[-1].double()) < 1e-5
+
+
+@pytest.mark.parametrize("solver", ["rk4", "dopri5"])
+def test_autocast_may_round_what_a_field_returns(solver: str):
+    linear = nn.Linear(4, 4).float()
+    flow = gd.Flow(lambda t, h, graph: linear(h), solver=solver, num_steps=4)
+    h = torch.randn(3, 4, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = flow(h)
+        encoded = flow(linear(h))
+    torch.testing.assert_close(rounded, flow(h), rtol=0.02, atol=0.02)
+    assert encoded.dtype == torch.bfloat16
+    torch.testing.assert_close(encoded.float(), flow(linear(h)), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4), (2, 3, 4)])
