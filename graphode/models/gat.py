@@ -83,7 +83,8 @@ class AttentionLayer(nn.Module):
         flat = checked_state(graph.flatten(out), graph)
         lead = flat.shape[:-2]
         around = neighbours(graph, copies=math.prod(lead))
-        values = flat.reshape(-1, *self.source_attention.shape)
+        # As it is without autocast, which rounds the product.
+        values = flat.to(self.bias.dtype).reshape(-1, *self.source_attention.shape)
         attentions = self.source_attention, self.target_attention
         scores, own = gat_scores(values, *attentions, around, self.negative_slope)
         weights = self._dropped(edge_softmax(scores, own, around), lead)

@@ -102,6 +102,17 @@ def test_the_same_key_gives_the_same_masks(name: str):
 
 
 @every_model
+def test_autocast_rounds_the_prediction(build: Build):
+    model, x = build().float().eval(), torch.randn(6, IN, dtype=torch.float32)
+    graph = normalised().to(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = model(x, graph).float()
+    rounded.sum().backward()
+    exact = model(x, graph)
+    assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
+@every_model
 def test_evaluation_is_deterministic(build: Build):
     model, graph, x = build().eval(), normalised(), torch.randn(6, IN)
     with gd.stochastic(1):
