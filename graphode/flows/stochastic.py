@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from graphode.flows.layout import SegmentedLayout
+from graphode.flows.layout import Layout, SegmentedLayout
 from graphode.flows.masks import MaskKey, Number, is_mapped, is_traced, keyed_mask, mix
 from graphode.flows.prefix import Prefix
 
@@ -64,6 +64,8 @@ class SolveNoise:
 
 
 _solve: SolveNoise | None = None
+# Of samples whose nodes lie one after the other, outside a solve.
+_row: SegmentedLayout | None = None
 
 
 class stochastic:
@@ -102,6 +104,17 @@ def noise_of(noise: SolveNoise) -> Iterator[None]:
     finally:
         _solve = before
         noise.evaluation += 1
+
+
+@contextmanager
+def samples_in_a_row(layout: Layout) -> Iterator[None]:
+    """Masks drawn inside, before and after a solve, know where the samples of a state lie."""
+    global _row
+    before, _row = _row, layout if isinstance(layout, SegmentedLayout) else None
+    try:
+        yield
+    finally:
+        _row = before
 
 
 def current_prefix() -> Number | None:
@@ -207,8 +220,8 @@ class Stochastic(nn.Module):
         return self.drawn((rate, positions.shape, like.dtype, like.device), mask)
 
     def row_of_samples(self, h: Tensor) -> SegmentedLayout | None:
-        """Where the samples of a solve lie in the row of nodes of `h`, if each has its own mask."""
-        row = None if _solve is None else _solve.row
+        """Where the samples lie in the row of nodes of `h`, if each has its own mask."""
+        row = _row if _solve is None else _solve.row
         if row is None or has_one_mask():
             return None
         shapes = [part.shape for part in self.mask_key()[:2] if isinstance(part, Tensor)]

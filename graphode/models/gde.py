@@ -14,6 +14,7 @@ from graphode.fields.transport import checked_flow, transport
 from graphode.flows import Flow, Solution, name_masks
 from graphode.flows.flow import layout_of
 from graphode.flows.problem import Times, read_interval
+from graphode.flows.stochastic import samples_in_a_row
 from graphode.models.sparse_features import SparseFeatures
 
 
@@ -59,11 +60,15 @@ class GDE(nn.Module):
     def forward(self, x: Tensor | SparseFeatures, graph: Any) -> Tensor:
         """The prediction."""
         h = transport(self.flow, self.encode(x, graph), graph, self.t0, self.t1)
-        return self.readout(h, graph)
+        with samples_in_a_row(layout_of(h, graph)):
+            return self.readout(h, graph)
 
     def encode(self, x: Tensor | SparseFeatures, graph: Any) -> Tensor:
         """The state at `t0`."""
-        return self.encoder(x, graph)
+        if not isinstance(x, Tensor):
+            return self.encoder(x, graph)
+        with samples_in_a_row(layout_of(x, graph)):
+            return self.encoder(x, graph)
 
     def solve(
         self,

@@ -144,3 +144,21 @@ def test_errors_name_the_remedy(without_type_checks: None):
     wrapped = M.GDE(encoder=nn.Linear(5, 4), flow=flow)
     with pytest.raises(TypeError, match=r"Linear takes a dense tensor, but SparseFeatures came"):
         wrapped(M.SparseFeatures(torch.eye(5)), random_graph(5))
+
+
+def test_named_graphs_of_a_batch_have_the_masks_they_have_alone_before_and_after_the_flow():
+    """Their nodes lie in a row, of which encoder and readout see no more than its length."""
+    graphs = [random_graph(nodes, nodes).normalize("sym") for nodes in (4, 7, 4)]
+    model = gd.GDE(
+        encoder=nn.Sequential(gd.Dropout(0.5), nn.Linear(3, 5)),
+        flow=gd.Flow(gd.GraphConvField([5, 5], dropout=0.5), solver="rk4", num_steps=1),
+        readout=nn.Sequential(gd.Dropout(0.5), nn.Linear(5, 2)),
+    )
+    parts, names = [torch.randn(graph.num_nodes, 3) for graph in graphs], [7, 2, 9]
+    with gd.stochastic(0, 1, sample=torch.tensor(names)):
+        together = model(torch.cat(parts), gd.Graph.batch(graphs))
+    alone = []
+    for name, x, graph in zip(names, parts, graphs, strict=True):
+        with gd.stochastic(0, 1, sample=torch.tensor([name, 5])):
+            alone.append(model(torch.stack([x, x]), graph)[0])
+    torch.testing.assert_close(together, torch.cat(alone))
