@@ -138,8 +138,9 @@ def test_the_tuned_table_has_one_line_and_says_how_it_was_found(
 ):
     monkeypatch.setattr(table_1, "DATASETS", {**DATASETS, "tuned": ("cora_linqs",)})
     flags = ["--preset", "tuned", "--quick", "--epochs", "2", "--device", "cpu"]
-    cli.main(["reproduce", "table-1", *flags, "--out", str(tmp_path)])
-    (row,) = json.loads((tmp_path / "table.json").read_text())
+    monkeypatch.chdir(tmp_path)
+    cli.main(["reproduce", "table-1", *flags])
+    (row,) = json.loads((tmp_path / "runs/table-1-tuned-quick/table.json").read_text())
     assert row["model"] == "Gated diffusion (tuned)"
     assert row["paper"] is None
     assert row["evaluations"] > 1
