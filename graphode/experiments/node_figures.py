@@ -96,8 +96,9 @@ def trajectories(runs: Mapping[str, Path], path: Path) -> None:
             lines = LineCollection(list(paths.swapaxes(0, 1)), colors=colors, lw=0.35, alpha=0.35)
             axes.add_collection(lines)
             axes.scatter(*paths[-1].T, c=colors, s=3, linewidths=0, zorder=3)
-            # A few nodes go far; the rest is what there is to see.
-            (left, right), (low, high) = np.percentile(paths, (0.3, 99.7), axis=(0, 1)).T
+            # A few nodes go far; the whole paths of the rest are what there is to see.
+            ends = np.concatenate([paths.min(0), paths.max(0)])
+            (left, right), (low, high) = np.percentile(ends, (0.3, 99.7), axis=0).T
             axes.set_xlim(left - 0.03 * (right - left), right + 0.03 * (right - left))
             axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
             axes.set_title(title)
