@@ -21,7 +21,15 @@ from rich.markup import escape
 from graphode.experiments.run_folder import RESULT
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, check_asked, label_of, rich_table, taken, write
+from graphode.experiments.tables import (
+    NOT_JUDGED,
+    Row,
+    check_asked,
+    label_of,
+    rich_table,
+    taken,
+    write,
+)
 from graphode.experiments.traffic import BASELINES, Dataset, TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_normalization import Normalization
@@ -220,7 +228,7 @@ def run(config: Table2, console: Console | None = None) -> list[Row]:
     notes = _notes(rows, dataset, units, [] if config.quick else found)
     notes += _of_percentages(list(results.values()))
     if config.quick:
-        notes.append("QUICK: what must be seen is not judged by so little; see claims.json.")
+        notes.append(NOT_JUDGED)
     write(rows, out, title, notes, costs=False)
     (out / "claims.json").write_text(json.dumps(found, indent=2) + "\n")
     for metric in SHOWN:

@@ -28,7 +28,7 @@ from graphode.experiments.particle_models import BASELINES, Model
 from graphode.experiments.run_folder import ARRAYS
 from graphode.experiments.side_by_side import check_jobs, make_side_by_side
 from graphode.experiments.sitting import say
-from graphode.experiments.tables import Row, check_asked, label_of, taken, write
+from graphode.experiments.tables import NOT_JUDGED, Row, check_asked, label_of, taken, write
 
 NAMES = {
     "mape": "MAPE, %",
@@ -193,8 +193,8 @@ def report(
         "whole test half. Graphs are rebuilt from predicted positions unless a line says oracle.",
     ]
     if quick:
-        notes.append("QUICK: what must be seen is not judged by so little; see claims.json.")
-    for claim in found if not quick else ():
+        notes.append(NOT_JUDGED)
+    for claim in [] if quick else found:
         where = f" Not at: {'; '.join(claim['where'])}." if claim["where"] else ""
         notes.append(f"{'HOLDS' if claim['holds'] else 'FAILS'}: {claim['claim']}.{where}")
     write(rows, out, title, notes, costs=False)

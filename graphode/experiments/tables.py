@@ -17,6 +17,8 @@ from rich.table import Table
 from graphode.experiments.checks import check_count
 from graphode.experiments.progress import counted
 
+NOT_JUDGED = "QUICK: what must be seen is not judged by so little; see claims.json."
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:

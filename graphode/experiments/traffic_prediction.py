@@ -152,7 +152,12 @@ def _newest(
         duplicates=config.duplicates,
         interval_minutes=minutes,
     )
-    names, wanted = _names(series), kept["sensor_names"].tolist()
+    return _in_the_order_of(kept["sensor_names"].tolist(), series, path)
+
+
+def _in_the_order_of(wanted: list[str], series: TrafficSeries, path: Path) -> TrafficSeries:
+    """The series with these sensors, of which those that are not there were not observed."""
+    names = _names(series)
     if names == wanted:
         return series
     # Of columns without names nobody knows which one is not there.
@@ -165,8 +170,9 @@ def _newest(
         )
     place = {name: k for k, name in enumerate(names)}
     columns = torch.tensor([place.get(name, -1) for name in wanted])
-    observed = torch.ones_like(series.speeds, dtype=torch.bool)
-    observed = observed if series.observed is None else series.observed
+    observed = series.observed
+    if observed is None:
+        observed = torch.ones_like(series.speeds, dtype=torch.bool)
     return dataclasses.replace(
         series,
         speeds=series.speeds[:, columns],
