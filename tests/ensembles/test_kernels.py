@@ -144,7 +144,12 @@ def test_forecasters_of_traffic_with_their_gradients(model, monkeypatch):
 
     def run():
         ensemble = gd.Ensemble(builder(config, 34, 1), SEEDS[:2]).to(DEVICE)
-        y = ensemble(x, times[..., :-1], graph(), times[..., -1:], per_member=True)
+        torch.manual_seed(5)
+        with torch.no_grad():  # heads begin at zero, and would let no gradient through
+            for parameter in ensemble.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        with gd.stochastic(ensemble.seeds):
+            y = ensemble(x, times[..., :-1], graph(), times[..., -1:], per_member=True)
         return [y, *torch.autograd.grad(y.sin().sum(), list(ensemble.parameters()))]
 
     assert_near(*both_ways(run, monkeypatch))
