@@ -71,13 +71,25 @@ def mix(h: Tensor, weight: Tensor, dropout: Callable[[Tensor], Tensor] | None = 
     """
     if not may_use_kernels(h, weight) or max(weight.shape) > _WIDEST or h.ndim < 2:
         if dropout is None:
-            return h @ weight
+            return _mixed_where_it_lies(h, weight)
         mixed = None
         if isinstance(dropout, Dropout) and dropout.is_active:
             mixed = mixed_sparsely(h, weight, dropout)
-        return dropout(h) @ weight if mixed is None else mixed
+        return _mixed_where_it_lies(dropout(h), weight) if mixed is None else mixed
     h, *mask = _masked(h, dropout)
     return Mix.apply(h, weight, *mask)  # pyright: ignore[reportReturnType]
+
+
+def _mixed_where_it_lies(h: Tensor, weight: Tensor) -> Tensor:
+    """h W. Where nodes come first in memory, as a sparse product of samples leaves them, they stay.
+
+    A matrix product would bring samples first, and the next sparse product nodes again.
+    """
+    if weight.ndim == 2 < h.ndim and not torch.compiler.is_compiling() and not h.is_contiguous():
+        by_node = h.movedim(-2, 0)
+        if by_node.is_contiguous():
+            return (by_node @ weight).movedim(0, -2)
+    return h @ weight
 
 
 def spread(
