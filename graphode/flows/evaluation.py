@@ -11,7 +11,8 @@ from graphode.flows.combination import combined, may_combine
 from graphode.flows.host import refuse_mapped
 from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.masks import is_mapped, is_traced
-from graphode.flows.stochastic import SolveNoise, changes_by_step, may_draw, noise_of
+from graphode.flows.redraw import changes_by_step, may_draw
+from graphode.flows.stochastic import SolveNoise, noise_of
 
 
 class Evaluation:

@@ -38,8 +38,9 @@ from graphode.flows.problem import (
     read_times,
 )
 from graphode.flows.recorded import check_recordable, recorded_times, solve_recorded
+from graphode.flows.redraw import check_redraw
 from graphode.flows.solution import Solution
-from graphode.flows.stochastic import SolveNoise, check_redraw, noise_of
+from graphode.flows.stochastic import SolveNoise, noise_of
 
 OnFailure = Literal["raise", "status"]
 
