@@ -164,6 +164,7 @@ def _result(
         "failed_seeds": [
             s for s, e in zip(selected["seed"], selected["epoch"], strict=True) if e < 0
         ],
+        "diverged": outcome.diverged,
         "parameters": parameters,
         "metrics": {name: _spread([selected[name][k] for k in kept]) for name in measures},
         "selected": selected,

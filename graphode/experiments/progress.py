@@ -27,6 +27,10 @@ class Display(Protocol):
         """The last line of the metrics."""
         ...
 
+    def note(self, line: str) -> None:
+        """Something to know at once."""
+        ...
+
     def __enter__(self) -> "Display": ...
 
     def __exit__(self, *error: object) -> None: ...
@@ -90,6 +94,10 @@ class LiveDisplay:
         """Move the bar."""
         self.progress.update(self.task, completed=row["epoch"] + 1, summary=summary(row))
 
+    def note(self, line: str) -> None:
+        """A line above the bar, which stays."""
+        self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def __enter__(self) -> "LiveDisplay":
         self.progress.start()
         return self
@@ -123,6 +131,10 @@ class PlainDisplay:
         spent = time.perf_counter() - self.began
         left = spent / (done - self.start) * (self.epochs - done)
         self._print(f"  epoch {done}/{self.epochs} | {clock(left)} left | {summary(row)}")
+
+    def note(self, line: str) -> None:
+        """A line between the others."""
+        self._print(f"  {line}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -5,8 +5,8 @@ third an epoch is evaluated beside the teaching of the next. What the first, unr
 changed is put back, so that every epoch is a replay, whether the run was interrupted or not. An
 adaptive solver is recorded for as many attempts as any member needs; more attempts change nothing,
 as who has arrived rests. When a member comes to need more, the block of epochs is taken back,
-recorded anew with more attempts, and run again: results never depend on how many were recorded. A
-solve that fails for good ends the run, as it does where nothing is recorded.
+recorded anew with more attempts, and run again: results never depend on how many were recorded.
+Who still needs more than the most that are recorded has failed.
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from graphode import flows
 from graphode.experiments.objective import BatchedObjective
-from graphode.flows import Flow, SolveError
+from graphode.flows import Flow
 
 if TYPE_CHECKING:
     from graphode.experiments.trainer import Trainer
@@ -62,16 +62,9 @@ class Recording:
         self._replay(epochs)
         more = MORE_ATTEMPTS
         while self.adaptive:
-            wants_more, fails = self.trainer.gave_up.any(0).tolist()
-            if not wants_more and not fails:
-                return
             most = min(MOST_ATTEMPTS, *(flow.options.max_steps for flow in self.adaptive))
-            # What failed in a block with too few attempts may have failed for want of them.
-            if not wants_more or self.attempts >= most:
-                raise SolveError(
-                    f"A solve of some member did not reach its end in {self.attempts} attempts: "
-                    f"its steps became too small, or its state not finite."
-                )
+            if self.attempts >= most or not bool(self.trainer.wants_more.any()):
+                return
             self.trainer.load(before)
             self._record(min(self.attempts + more, most))
             self._replay(epochs)
@@ -99,7 +92,7 @@ class Recording:
             for program in programs:
                 program()
         trainer.load(before)
-        trainer.gave_up.zero_()
+        trainer.wants_more.zero_()
 
     def _snapshot(self) -> dict[str, Tensor]:
         # Detached: a copy with a history would keep the streams of the present one.

@@ -182,6 +182,7 @@ def _result(
         },
         "members": len(kept),
         "failed_seeds": [config.seeds[k] for k in range(config.members) if k not in kept],
+        "diverged": {} if outcome is None else outcome.diverged,
         # In the unit of the speeds, or per cent; over members and masks.
         "metrics": {name: _spread(values[kept]) for name, values in measured.metrics.items()},
         "mape_share": measured.mape_share,

@@ -8,6 +8,9 @@ update, is what is captured. Every epoch is taught; one that cannot be selected 
 the end of a block, which the host decides (`Training.evaluates`). A GPU evaluates an epoch while it
 computes the gradients of the next, both from the same parameters (`Trainer.evaluate_and_teach`):
 the one fills what the other leaves idle.
+
+Of a member whose solve fails the loss is NaN, and the others go on: members never meet. Who reads
+the rows sets it aside (`Trainer.set_aside`).
 """
 
 import dataclasses
@@ -21,7 +24,7 @@ from torch import Tensor, nn
 from graphode.experiments.member_adam import MemberAdam
 from graphode.experiments.objective import BatchedObjective, Objective
 from graphode.experiments.selection import Selection
-from graphode.flows import Stats, Status, record_stats, stochastic
+from graphode.flows import Flow, SolveError, Stats, Status, record_stats, stochastic
 
 COSTS = ("evaluations", "backward_evaluations", "evaluations_without_masks")
 TAUGHT = ("train_loss", *COSTS[:2])  # what is known of an epoch that is not evaluated
@@ -97,8 +100,11 @@ class Trainer:
         self.train_loss = torch.zeros(members, dtype=torch.float64, device=device)
         self.learn: Callable[[], None] = self.update
         self.attempts = 0
-        # Solves of teaching and of evaluating that ended for want of attempts, or failed for good.
-        self.gave_up = torch.zeros(2, 2, dtype=torch.bool, device=device)
+        # Whether solves of teaching, and of evaluating, ended for want of attempts.
+        self.wants_more = torch.zeros(2, dtype=torch.bool, device=device)
+        for part in ensemble.modules():
+            if isinstance(part, Flow):
+                part.options = dataclasses.replace(part.options, on_failure="status")
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.awaited: torch.cuda.Stream | None = None
         self.kept = [p.detach().clone() for p in self.parameters if training.keep_selected]
@@ -135,12 +141,13 @@ class Trainer:
         self.ensemble.eval()
         with torch.no_grad(), record_stats() as solves:
             measured = self.objective.measure(self.ensemble)
-        better = self.selection.update(epoch, measured["validation_loss"], measured)
+        loss = self._of_ended(measured["validation_loss"], solves, self.wants_more[1])
+        measured = {**measured, "validation_loss": loss}
+        better = self.selection.update(epoch, loss, measured)
         for kept, parameter in zip(self.kept, self.parameters, strict=False):
             chosen = better.reshape(-1, *(1,) * (kept.ndim - 1))
             kept.copy_(torch.where(chosen, parameter.detach(), kept))
 
-        self._watch(solves, self.gave_up[1])
         cost = self._per_member(_evaluations(solves)) if self.costs is None else self.costs[:, 2]
         values = [measured[name].to(cost) for name in self.objective.measures]
         place = self._place(epoch)
@@ -206,18 +213,54 @@ class Trainer:
         with key, record_stats() as solves:
             loss = self.objective.loss(ensemble)
             gradients = torch.autograd.grad(loss.sum(), self.parameters, materialize_grads=True)
-        self._watch(solves, self.gave_up[0])
-        return loss.detach(), gradients
+        return self._of_ended(loss.detach(), solves, self.wants_more[0]), gradients
 
-    def _watch(self, solves: list[Stats], gave_up: Tensor) -> None:
-        """Notice solves that did not end well in a recorded program; others have raised."""
+    def _of_ended(self, loss: Tensor, solves: list[Stats], wants_more: Tensor) -> Tensor:
+        """The loss of the members whose solves all reached their ends, NaN of the others."""
         for stats in solves:
             if stats.status is not None:
-                wants_more, fails = (
-                    stats.status == Status.MAX_STEPS,
-                    stats.status > Status.MAX_STEPS,
-                )
-                gave_up.logical_or_(torch.stack([wants_more.any(), fails.any()]))
+                failed = stats.status > Status.EVENT
+                failed = failed.flatten(1).any(1) if failed.ndim > 1 else failed
+                loss = torch.where(failed, torch.nan, loss)
+                wants_more.logical_or_((stats.status == Status.MAX_STEPS).any())
+        return loss
+
+    def diverged(self, first: int, count: int) -> Tensor:
+        """In which of the last `count` epochs each member had its first loss that is no number.
+
+        `[members]` on the host, −1 for those that had none.
+        """
+        lost = ~self.read(first, count)[..., 0].isfinite()
+        return torch.where(lost.any(0), first + lost.int().argmax(0), -1)
+
+    @torch.no_grad()
+    def set_aside(self, members: list[int], healthy: int) -> None:
+        """Train members no further: they do what a healthy one does, and are not selected."""
+        adam = self.optimizer
+        rates = (rate for rate in (*adam.lr, *adam.weight_decay) if isinstance(rate, Tensor))
+        for tensor in (*self.parameters, *adam.means, *adam.squares, *rates):
+            tensor[members] = tensor[healthy].clone()
+        self.selection.stopped[members] = True
+
+    @torch.no_grad()
+    def forget(self, members: list[int]) -> None:
+        """Let nobody take the last parameters of these members for theirs."""
+        for parameter in self.parameters:
+            parameter[members] = torch.nan
+
+    def why_it_failed(self) -> str:
+        """What a solve says that fails, now that all members have; nothing if none does."""
+        if not all(bool(parameter.isfinite().all()) for parameter in self.parameters):
+            return "parameters became NaN."
+        flows = [part for part in self.ensemble.modules() if isinstance(part, Flow)]
+        try:
+            for flow in flows:
+                flow.options = dataclasses.replace(flow.options, on_failure="raise")
+            with torch.no_grad(), stochastic(self.seeds, self.optimizer.count.to(torch.int64)):
+                self.objective.loss(self.ensemble.train())
+        except SolveError as error:
+            return f"a solve failed. {error}"
+        return "the loss became NaN."
 
     def count(self) -> Tensor:
         """Evaluations per solve at the present parameters, `[members, 3]`."""

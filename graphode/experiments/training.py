@@ -5,7 +5,7 @@ What an epoch is stands in `trainer`.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -28,13 +28,16 @@ class Outcome:
 
     Attributes:
         selected: Of each member its seed, its selected epoch (−1 for none), and its metrics there.
+        diverged: By the seed of a member that was set aside, the epoch in which its loss was no
+            number.
         seconds: Spent training, over all sittings.
-        ensemble: The last chunk's members with their final parameters.
+        ensemble: The last chunk's members with their final parameters; NaN of who diverged.
         parameters: Of all members at their selected epochs, by name, if `keep_selected` asked for
             them; those of a member without one are its first.
     """
 
     selected: dict[str, list[float]]
+    diverged: dict[int, int]
     seconds: float
     ensemble: Any
     parameters: dict[str, Tensor] = dataclasses.field(default_factory=dict)
@@ -53,6 +56,9 @@ def train(
 ) -> Outcome:
     """Train members to the end, from wherever the folder's checkpoint stands.
 
+    A member whose loss becomes NaN is set aside, and the others go on; what was selected of it
+    before stays. Where that happens to all, the run ends.
+
     Args:
         make_ensemble: From seeds to an ensemble, on its device.
         objective: What for.
@@ -69,6 +75,8 @@ def train(
     size = start.facts.get("size", chunk or len(seeds))
     chunks = [list(seeds[k : k + size]) for k in range(0, len(seeds), size)]
     selected: dict[str, list[float]] = start.facts.get("selected", {})
+    # JSON has no whole numbers as names.
+    diverged: dict[int, int] = {int(k): v for k, v in start.facts.get("diverged", {}).items()}
     seconds, ensemble = start.facts["seconds"], None
     parameters = {
         name.removeprefix(SELECTED): tensor
@@ -85,6 +93,7 @@ def train(
         epoch = start.facts["epoch"] if number == start.facts["chunk"] else 0
         if epoch:
             trainer.load(start.tensors)
+            _set_aside(trainer, diverged)
         run_epochs = trainer.run if capture is None else Recording(trainer, capture)
         display.begin(number, len(chunks), epoch)
         saved = began = time.perf_counter()
@@ -93,53 +102,87 @@ def train(
             count = min(training.log_every, training.epochs - epoch)
             try:
                 run_epochs(count)
-            except (SolveError, ValueError) as error:
-                is_finite = all(bool(p.isfinite().all()) for p in trainer.parameters)
-                if is_finite and isinstance(error, ValueError):
-                    raise  # not a matter of training
-                reason = f"a solve failed. {error}" if is_finite else "parameters became NaN."
-                raise SolveError(
-                    f"Training ended in epochs {epoch} to {epoch + count - 1}, where {reason} If "
-                    f"the losses in {folder.path / METRICS} grew before, lower --lr."
-                ) from error
-            rows = _summaries(trainer, epoch, count, number)
+            except SolveError as error:  # of a gradient, which knows no members
+                raise _ended(folder, epoch, count, f"a solve failed. {error}") from error
+            lost = _lost(trainer, epoch, count, diverged)
+            for seed, when in lost.items():
+                display.note(f"The member of seed {seed} diverged in epoch {when}: set aside.")
+            diverged |= lost
+            if diverged.keys() >= set(seeds):
+                raise _ended(folder, epoch, count, trainer.why_it_failed())
+            healthy = _healthy(trainer, diverged)
+            if not healthy:
+                break
+            rows = _summaries(trainer, epoch, count, number, healthy)
+            if lost:
+                _set_aside(trainer, diverged)
+                if capture is not None:  # for as many attempts as the others need
+                    run_epochs = Recording(trainer, capture)
             epoch += count
             folder.append(rows)
             display.update(rows[-1])
             now = time.perf_counter()
             if now - saved >= training.checkpoint_seconds:
                 facts = {"chunk": number, "epoch": epoch, "size": size, "selected": selected}
-                tensors = trainer.state() | _selected(parameters)
-                folder.save(tensors, {**facts, "seconds": seconds + now - began})
+                facts |= {"diverged": diverged, "seconds": seconds + now - began}
+                folder.save(trainer.state() | _selected(parameters), facts)
                 saved = now
 
         seconds += time.perf_counter() - began
+        trainer.forget([k for k, seed in enumerate(chunks[number]) if seed in diverged])
         selected = _joined(selected, chunks[number], trainer.selection)
         for (name, _), kept in zip(ensemble.named_parameters(), trainer.kept, strict=False):
             before = [parameters[name].to(kept)] if name in parameters else []
             parameters[name] = torch.cat([*before, kept])
         facts = {"chunk": number + 1, "epoch": 0, "size": size, "selected": selected}
-        tensors = parameters_of(ensemble) | _selected(parameters)
-        folder.save(tensors, {**facts, "seconds": seconds})
+        facts |= {"diverged": diverged, "seconds": seconds}
+        folder.save(parameters_of(ensemble) | _selected(parameters), facts)
 
     if ensemble is None:  # all was trained before
         ensemble = make_ensemble(chunks[-1])
         with torch.no_grad():
             for name, parameter in parameters_of(ensemble).items():
                 parameter.copy_(start.tensors[name])
-    return Outcome(selected, seconds, ensemble, parameters)
+    return Outcome(selected, diverged, seconds, ensemble, parameters)
+
+
+def _lost(trainer: Trainer, first: int, count: int, known: Collection[int]) -> dict[int, int]:
+    """Seeds of members that diverged in these epochs, and when."""
+    when = dict(zip(trainer.seeds.tolist(), trainer.diverged(first, count).tolist(), strict=True))
+    return {seed: epoch for seed, epoch in when.items() if epoch >= 0 and seed not in known}
+
+
+def _healthy(trainer: Trainer, diverged: Collection[int]) -> list[int]:
+    """The numbers of the members that have not diverged."""
+    return [k for k, seed in enumerate(trainer.seeds.tolist()) if seed not in diverged]
+
+
+def _set_aside(trainer: Trainer, diverged: Collection[int]) -> None:
+    healthy = _healthy(trainer, diverged)
+    lost = [k for k in range(len(trainer.seeds)) if k not in healthy]
+    if lost:
+        trainer.set_aside(lost, healthy[0])
+
+
+def _ended(folder: RunFolder, first: int, count: int, reason: str) -> SolveError:
+    return SolveError(
+        f"Training ended in epochs {first} to {first + count - 1}, where {reason} If the losses "
+        f"in {folder.path / METRICS} grew before, lower --lr."
+    )
 
 
 def _selected(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     return {SELECTED + name: tensor for name, tensor in parameters.items()}
 
 
-def _summaries(trainer: Trainer, first: int, count: int, chunk: int) -> list[dict[str, Any]]:
+def _summaries(
+    trainer: Trainer, first: int, count: int, chunk: int, healthy: list[int]
+) -> list[dict[str, Any]]:
     """A line per epoch: mean and standard deviation (of the members, not of a sample of them).
 
     An epoch that was not evaluated has a shorter one.
     """
-    block = trainer.read(first, count)
+    block = trainer.read(first, count)[:, healthy]
     means, deviations = block.mean(1).tolist(), block.std(1, correction=0).tolist()
     rows = []
     for epoch, mean, deviation in zip(range(first, first + count), means, deviations, strict=True):

@@ -46,7 +46,7 @@ class AdaptiveSolve:
         f: The field.
         t0: Start times, float64; may carry a gradient, which the times of the steps then follow.
         t1: End times.
-        dt: First step sizes, signed.
+        dt: First step sizes, signed; NaN for samples that cannot begin.
         tolerances: None keeps the step size (for events with a fixed-step method).
         outputs: Collects the states at output times.
         events: Watches for zero crossings.
@@ -82,6 +82,8 @@ class AdaptiveSolve:
             self.dt = torch.where(dt.abs() < least, least * (self.t1 - self.t).sign(), dt)
         zeros = torch.zeros(dt.shape, dtype=torch.int64, device=dt.device)
         self.status, self.accepted, self.rejected, self.evaluations = (zeros,) * 4
+        self._fail(self.running & dt.isnan(), Status.NON_FINITE)
+        self.dt = self.dt.nan_to_num()
         self.ratio = self.ratio_before = torch.ones_like(dt)
         self.numbers = (zeros, -1)
         self.graph_is_recorded = torch.is_grad_enabled()

@@ -113,6 +113,8 @@ def first_step(
 ) -> Tensor:
     """A first step size per sample, signed, from one explicit Euler step (one evaluation).
 
+    NaN where state or derivative are: no step leads on from there.
+
     The book's guess supposes that all derivatives are as large as the larger of the first two, and
     that the method's error has the factor 1. Where `error_constant` C is known it is corrected, up
     to ten times: of y′ = λ y, with the λ that the Euler step has seen, a step dt has the error
@@ -143,6 +145,7 @@ def first_step(
         step = torch.where(wanted > step, wanted, step)
     # A non-finite trial says nothing but "smaller".
     step = torch.where(step.isfinite() & d2.isfinite(), step, guess)
+    step = torch.where(d1.isnan(), torch.nan, step)
     return torch.minimum(step, span.abs()).detach() * span.sign()
 
 
@@ -163,6 +166,8 @@ def lone_first_step(
     tolerated = y0.abs().mul_(rtol).add_(atol)
     d0 = layout.rms(y0 / tolerated).item()
     d1 = layout.rms(derivative / tolerated).item()
+    if math.isnan(d1):
+        return math.nan
     guess = 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1
     guess = min(guess if math.isfinite(guess) else 1e-6, abs(span))
     trial = math.copysign(guess, span)

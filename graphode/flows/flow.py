@@ -152,7 +152,8 @@ class Flow(nn.Module):
                 f"A flow's state must be [..., nodes, channels], but has shape {tuple(h.shape)}. "
                 f"Add a channel dimension with `h[..., None]`, or use `graphode.solve`."
             )
-        check_finite(h)
+        if self.options.on_failure == "raise":
+            check_finite(h)
         return layout_of(h, graph)
 
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:

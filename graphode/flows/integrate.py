@@ -249,7 +249,7 @@ def _adaptive(
         kept=kept,
         attempts=attempts,
     )
-    loop.evaluations = loop.running.long() * f.calls
+    loop.evaluations = (loop.t != loop.t1).long() * f.calls
     y = loop.run(y0, carry)
     # What a step tolerates grows with the state, so that one of infinite size passes for accurate.
     lost = (loop.status <= Status.EVENT) & (finite_status(problem.layout, y) != Status.SUCCESS)

@@ -27,7 +27,7 @@ class LoneSolve:
         f: The field.
         t0: Start time.
         t1: End time.
-        dt: First step size, signed.
+        dt: First step size, signed; NaN if there is none.
         tolerances: What the steps are held to.
     """
 
@@ -47,6 +47,8 @@ class LoneSolve:
         self.dt = math.copysign(least, t1 - t0) if abs(dt) < least else dt
         self.accepted = self.rejected = 0
         self.status = Status.SUCCESS
+        if math.isnan(dt):
+            self.dt, self.status = 0.0, Status.NON_FINITE
 
     def run(self, y: Tensor, carry: Carry) -> Tensor:
         """Integrate to the end; returns the final state."""

@@ -197,7 +197,8 @@ def solve(
         return record_problem(f, read_args(args), y0, times, layout, options, events)
     moments = read_times(times, layout)
     host = check_times(moments, layout)
-    check_finite(y0)
+    if on_failure == "raise":
+        check_finite(y0)
     problem = Problem(f, read_args(args), y0, moments, host, layout)
     return solve_problem(problem, options, read_events(events), dense)
 

@@ -132,7 +132,8 @@ def _read_on_the_way(
     times = times.to(layout.time_dtype).expand(*batch, -1)
     # Unlike `Flow.solve`, times of a sample may repeat here: where it rests, or has fewer queries.
     host = times.detach().reshape(-1, times.shape[-1]).numpy(force=True).T
-    check_finite(z)
+    if flow.options.on_failure == "raise":
+        check_finite(z)
     problem = Problem(flow.field, (graph,), z, times, host, layout)
     states = unpack(flow.field, solve_problem(problem, flow.options).states)
     read = states[1:-1]

@@ -52,6 +52,7 @@ class Silent:
     def __init__(self, at_epoch: Any = None) -> None:
         self.at_epoch = at_epoch
         self.begun: list[tuple[int, int, int]] = []
+        self.notes: list[str] = []
 
     def begin(self, chunk: int, chunks: int, epoch: int) -> None:
         """Remember what began where."""
@@ -61,6 +62,10 @@ class Silent:
         """Pass the epoch on."""
         if self.at_epoch is not None:
             self.at_epoch(row["epoch"] + 1)
+
+    def note(self, line: str) -> None:
+        """Remember what is to be known."""
+        self.notes.append(line)
 
     def __enter__(self) -> "Silent":
         return self
@@ -95,8 +100,8 @@ def train_in(path: Path, display: Silent | None = None, **options: Any) -> Outco
         name: options.pop(name) for name in list(options) if name in Training.__annotations__
     }
     given = {"objective": objective(), "seeds": [5, 6, 7], **options}
+    given.setdefault("make_ensemble", lambda seeds: Ensemble(build, seeds))
     return train(
-        lambda seeds: Ensemble(build, seeds),
         training=training(**changes),
         folder=folder,
         display=display or Silent(),

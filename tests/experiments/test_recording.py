@@ -8,10 +8,11 @@ import torch
 import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments import recording as recording_module
+from graphode.experiments import training as training_module
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
 from graphode.experiments.trainer import Trainer
-from graphode.flows import Stats, Status, flow
+from graphode.flows import flow
 from tests.experiments.karate_runs import build, capture_into, objective, train_in, training
 
 
@@ -81,15 +82,38 @@ def test_members_that_need_more_attempts_than_were_recorded_get_them(monkeypatch
     torch.testing.assert_close(plain.block, traced.block, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("status", [Status.MAX_STEPS, Status.NON_FINITE])
-def test_a_recorded_solve_that_fails_for_good_ends_the_run(monkeypatch, status):
-    ensemble = Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), range(3))
-    trainer = Trainer(ensemble, objective(), training())
-    recording = Recording(trainer, lambda program, **_: program)
-    monkeypatch.setattr(recording_module, "MOST_ATTEMPTS", recording.attempts + 3)
-    counts = torch.ones(3, dtype=torch.int64)
-    statuses = torch.tensor([Status.SUCCESS, status, Status.SUCCESS])
-    ended = Stats(counts, counts, counts, field_calls=1, status=statuses)
-    monkeypatch.setattr(trainer, "run", lambda *_: trainer._watch([ended], trainer.gave_up[1]))
-    with pytest.raises(gd.SolveError, match=r"did not reach its end in \d+ attempts"):
-        recording(1)
+@pytest.mark.parametrize(("rate", "records"), [(1e308, [2, 2]), (1e4, [2, 4, 6, 2])])
+def test_a_member_that_fails_while_recorded_holds_up_nobody(tmp_path, monkeypatch, rate, records):
+    """Its parameters are no numbers, or it needs more attempts than may be recorded."""
+    monkeypatch.setattr(recording_module, "MOST_ATTEMPTS", 6)
+    is_traced = flow._traced
+    attempts = []
+
+    class Watched(Recording):
+        def __init__(self, *given):
+            monkeypatch.setattr(flow, "_traced", is_traced)  # to count, it solves as ever
+            super().__init__(*given)
+
+        def _record(self, attempted):
+            monkeypatch.setattr(flow, "_traced", lambda h: True)
+            attempts.append(attempted)
+            super()._record(attempted)
+
+    monkeypatch.setattr(training_module, "Recording", Watched)
+
+    def trained(name, seeds, lr):
+        return train_in(
+            tmp_path / name,
+            make_ensemble=lambda seeds: Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2), seeds),
+            seeds=seeds,
+            lr=torch.tensor(lr),
+            capture=lambda program, **_: program,
+        )
+
+    among = trained("among", [5, 6, 7], [0.05, rate, 0.05])
+    assert list(among.diverged) == [6]
+    assert attempts == records  # more of them, and then for those that are left
+    without = trained("without", [5, 7], [0.05, 0.05])
+    for name, parameter in without.ensemble.named_parameters():
+        others = among.ensemble.get_parameter(name)[[0, 2]]
+        torch.testing.assert_close(others, parameter, rtol=1e-9, atol=1e-12)

@@ -1,5 +1,6 @@
 """One loop for all members: each is trained and selected as if it were alone."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -9,6 +10,7 @@ import torch
 import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments.member_adam import MemberAdam
+from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.selection import Selection
 from graphode.experiments.trainer import TAUGHT, Trainer, Training
@@ -313,12 +315,73 @@ def test_evaluating_less_often_changes_neither_members_nor_selection(
         assert "test_accuracy" in whole
 
 
+@pytest.mark.parametrize("chunk", [None, 1])
 @pytest.mark.parametrize(
-    ("lr", "reason"), [(1e150, "a solve failed. "), (1e308, "parameters became NaN.")]
+    ("reason", "changes"),
+    [
+        ("parameters became NaN.", {"lr": 1e308}),
+        ("a solve failed. Too many steps: sample 0 (of ", {"max_steps": 2}),
+    ],
 )
-def test_training_that_diverges_says_when_and_names_the_rate(tmp_path, lr, reason):
+def test_training_that_diverges_says_when_and_names_the_rate(tmp_path, chunk, reason, changes):
+    if "max_steps" in changes:
+        options = {**changes, "rtol": 1e-9, "atol": 1e-9}
+        made = lambda seeds: Ensemble(lambda seed: gd.GCDE.dpr5(34, 8, 2, **options), seeds)  # noqa: E731
+        changes = {"make_ensemble": made}
     with pytest.raises(gd.SolveError) as found:
-        train_in(tmp_path, lr=lr)
+        train_in(tmp_path, chunk=chunk, **changes)
     said = str(found.value)
     assert said.startswith(f"Training ended in epochs 0 to 2, where {reason}")
     assert said.endswith(f"{tmp_path / 'metrics.jsonl'} grew before, lower --lr.")
+
+
+RATES = {5: 0.05, 6: 1e150, 7: 0.05}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["in one go", "killed and resumed"])
+def test_a_member_that_diverges_is_set_aside_and_holds_up_nobody(tmp_path, killed):
+    def trained(name, seeds, display=None):
+        rates = torch.tensor([RATES[seed] for seed in seeds])
+        return train_in(tmp_path / name, display, seeds=seeds, lr=rates, keep_selected=True)
+
+    def cut(epoch):
+        if killed and epoch == 6:
+            raise KeyboardInterrupt
+
+    silent = Silent(cut)
+    with contextlib.suppress(KeyboardInterrupt):
+        among = trained("among", [5, 6, 7], silent)
+    if killed:
+        among = trained("among", [5, 6, 7])
+    assert silent.notes == ["The member of seed 6 diverged in epoch 1: set aside."]
+    assert among.diverged == {6: 1}
+    assert among.selected["epoch"][1] == -1
+    without = trained("without", [5, 7])
+    assert without.diverged == {}
+    for name, values in without.selected.items():
+        torch.testing.assert_close([among.selected[name][k] for k in (0, 2)], values)
+    for name, parameter in without.parameters.items():
+        torch.testing.assert_close(among.parameters[name][[0, 2]], parameter)
+    for parameter in among.ensemble.parameters():
+        assert parameter.isfinite().flatten(1).all(1).tolist() == [True, False, True]
+    rows = [read_metrics(tmp_path / name) for name in ("among", "without")]
+    for ours, theirs in zip(*rows, strict=True):
+        assert ours.keys() == theirs.keys()
+        torch.testing.assert_close(list(ours.values()), list(theirs.values()))
+
+
+def test_of_members_that_are_trained_one_by_one_the_others_go_on(tmp_path):
+    class OneRate(NodeObjective):
+        def for_members(self, seeds):
+            return Exploding(*fields) if seeds == [5] else self
+
+    class Exploding(NodeObjective):
+        def loss(self, ensemble):
+            return super().loss(ensemble) * torch.nan
+
+    task = objective()
+    fields = [getattr(task, field.name) for field in dataclasses.fields(task)]
+    outcome = train_in(tmp_path, objective=OneRate(*fields), chunk=1)
+    assert outcome.diverged == {5: 0}
+    assert [epoch >= 0 for epoch in outcome.selected["epoch"]] == [False, True, True]
+    assert {row["chunk"] for row in read_metrics(tmp_path)} == {1, 2}
