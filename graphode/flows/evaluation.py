@@ -1,5 +1,6 @@
 """The field as the engine calls it: counted, checked, and in the engine's precision."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from graphode.flows.combination import combined, may_combine
 from graphode.flows.host import refuse_mapped
 from graphode.flows.layout import Layout, SegmentedLayout, Time
-from graphode.flows.masks import is_mapped, is_traced
-from graphode.flows.redraw import changes_by_step, may_draw
+from graphode.flows.masks import is_mapped, is_recorded, is_traced
+from graphode.flows.redraw import Need
 from graphode.flows.stochastic import SolveNoise, noise_of
 
 
@@ -37,10 +38,9 @@ class Evaluation:
         self.layout = layout
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
-        self.may_draw = may_draw(f)
-        self.changes_by_step = self.may_draw and changes_by_step(f)
         self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
         self.calls = 0
+        self.need: Need | None = None
         self.returned: tuple[Tensor, int] | None = None
 
     def __call__(self, t: Time, y: Tensor) -> Tensor:
@@ -51,10 +51,9 @@ class Evaluation:
         # Two evaluations show what a field writes to; later ones are spared the question.
         watched = self.calls <= 2 and not is_traced()
         version = _version(y) if watched else 0
-        if self.may_draw:
-            with noise_of(self.noise):
-                dy = self.f(layout.field_time(t), y, *self.args)
-        else:
+        # The first evaluation may draw what all of them share.
+        drawn = self._random_state() if watched and self.calls == 2 else None
+        with noise_of(self.noise):
             dy = self.f(layout.field_time(t), y, *self.args)
         if not isinstance(dy, Tensor):
             raise TypeError(
@@ -77,7 +76,18 @@ class Evaluation:
             )
         if watched:
             self._check_writes(y, version, dy)
+        if drawn is not None:
+            self._check_draws(drawn)
         return dy.to(layout.working_dtype)
+
+    def must_be_function(self, need: Need) -> None:
+        """Refuse a field that is not."""
+        self.need, self.noise.check = need, need.check
+
+    @property
+    def changes_by_step(self) -> bool:
+        """Whether the field is another function in the next step than in this one."""
+        return "per_step" in self.noise.drawn
 
     def at_start(self, t: Time, y: Tensor, handed_over: Tensor) -> Tensor:
         """The derivative a step begins with: the last step's, unless the masks are others now."""
@@ -101,6 +111,35 @@ class Evaluation:
         finally:
             for module, parameters, buffers in now:
                 module._parameters, module._buffers = parameters, buffers
+
+    def _random_state(self) -> tuple[Tensor, int] | None:
+        """Where torch's generator stands, and what masks of ours have drawn from it."""
+        device = self.layout.device
+        if self.need is None or is_recorded(device):
+            return None
+        if device.type == "cuda":
+            offset = torch.cuda.default_generators[device.index].get_offset()
+            return torch.tensor(offset), self.noise.draw
+        return torch.get_rng_state(), self.noise.draw
+
+    def _check_draws(self, before: tuple[Tensor, int]) -> None:
+        """Refuse a field that draws random numbers as it goes, as torch's dropout does.
+
+        Where they cost no more than evaluations, warn: gradients are those of what was drawn.
+        """
+        after = self._random_state()
+        if after is None or after[1] != before[1]:
+            return
+        if not after[0].equal(before[0]):
+            assert self.need is not None
+            message = (
+                f"The field draws random numbers when it is evaluated, but {self.need.reason}. Use "
+                f"`graphode.Dropout`, whose mask is fixed within a solve, for torch's; draw noise "
+                f"before the solve; or use a fixed-step solver with gradient='backprop'."
+            )
+            if self.need.recomputed:
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=2)
 
     def _check_writes(self, y: Tensor, version: int, dy: Tensor) -> None:
         """Refuse a field that changes what the solver still needs."""

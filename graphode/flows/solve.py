@@ -38,7 +38,7 @@ from graphode.flows.problem import (
     read_times,
 )
 from graphode.flows.recorded import check_recordable, recorded_times, solve_recorded
-from graphode.flows.redraw import check_redraw
+from graphode.flows.redraw import check_redraw, need_of
 from graphode.flows.solution import Solution
 from graphode.flows.stochastic import SolveNoise, noise_of
 
@@ -281,12 +281,14 @@ def _by_gradient(
 ) -> Result:
     gradient = find_gradient(options.gradient)
     recomputed = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
-    check_redraw(
-        problem.f,
+    need = need_of(
         adaptive=settings.num_steps is None,
         adjoint=recomputed and isinstance(gradient, Adjoint),
         recomputed=recomputed,
     )
+    if need is not None:
+        check_redraw(problem.f, need)
+        evaluation.must_be_function(need)
     if recomputed:
         refuse_transforms(f"A solve with gradient={options.gradient!r}")
     else:

@@ -47,6 +47,8 @@ class SolveNoise:
     masks: dict[tuple[object, ...], Any] = field(default_factory=dict)
     of_members: dict[int, dict[tuple[object, ...], Any]] = field(default_factory=dict)
     row: SegmentedLayout | None = None  # of samples whose nodes lie one after the other
+    drawn: set[str] = field(default_factory=set)  # what modules have asked for; members share it
+    check: Callable[["Stochastic"], None] | None = None  # of modules whose masks change
 
     def begin_step(self, step: Number, attempt: int) -> None:
         """The solver starts (or takes again) a step; one tried twice has two attempts."""
@@ -259,6 +261,9 @@ class Stochastic(nn.Module):
         if noise is None:
             prefix, numbers = None, (torch_draw(),)
         else:
+            noise.drawn.add(self.redraw)
+            if noise.check is not None and self.redraw != "per_solve":
+                noise.check(self)
             if noise.prefix is None and noise.draw == 0:
                 noise.draw = torch_draw()
             counters: dict[str, tuple[Number, ...]] = {

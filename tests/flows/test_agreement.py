@@ -162,6 +162,7 @@ def test_dopri5_needs_no_more_than_torchdiffeq_at_the_same_tolerance(
     assert found.stats.evaluations <= 1.4 * calls
 
 
+@pytest.mark.filterwarnings("ignore:The field draws random numbers")
 def test_noise_costs_as_many_evaluations_as_in_torchdiffeq():
     """Its estimate is two thirds of ours, and it never shortens a step after an accepted one."""
     h, weight = torch.randn(300, 20), torch.randn(20, 20) / 20**0.5

@@ -284,6 +284,99 @@ def test_dropout_hidden_in_a_number_is_refused_where_the_field_must_be_a_functio
     gd.Flow(RateOfOurs(), gradient="adjoint")(h)
 
 
+class Hides(nn.Module):
+    """L f(h), with f in a list, where a module does not look for others."""
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self.functions = [function]
+        self.laplacian = ring_laplacian(6)
+
+    def forward(self, t: Tensor, h: Tensor, graph: object) -> Tensor:
+        return -self.laplacian @ self.functions[0](h)
+
+
+def in_a_function(function: nn.Module):
+    hides = Hides(function)
+    return lambda t, h, graph: hides(t, h, graph)
+
+
+WHERE = pytest.mark.parametrize("hidden", [Hides, in_a_function])
+
+
+@WHERE
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_mask_that_a_field_hides_is_fixed_within_a_solve(hidden, gradient: str):
+    h = torch.randn(6, 3, requires_grad=True)
+    for options in ({"solver": "rk4", "num_steps": 20}, {"rtol": 1e-8, "atol": 1e-10}):
+        with gd.stochastic(7, 3), gd.record_stats() as stats:
+            y = gd.Flow(hidden(gd.Dropout(0.5)), gradient=gradient, **options)(h).sum()
+        assert int(stats[0].evaluations) < 1000
+        (gradient_of_h,) = torch.autograd.grad(y, h)
+        # One function within a solve, and linear: its gradient times the state is its value.
+        torch.testing.assert_close((gradient_of_h * h).sum(), y, rtol=1e-6, atol=1e-8)
+
+
+@WHERE
+@pytest.mark.parametrize("solver", ["rk4", "dopri5", "bosh3", "adams"])
+def test_a_mask_by_step_is_the_same_hidden_or_not(hidden, solver: str):
+    class Shows(Hides):
+        def __init__(self, function: nn.Module) -> None:
+            super().__init__(function)
+            self.function = function
+            function.name("")
+
+    ends = []
+    for kind in (Shows, hidden):
+        flow = gd.Flow(kind(gd.Dropout(0.5, "per_step")), solver=solver, num_steps=3)
+        for module in flow.modules():
+            if isinstance(module, gd.Dropout):
+                module.name("")  # the path that the hidden one has
+        with gd.stochastic(1, 2):
+            ends.append(flow(torch.ones(6, 3)))
+    torch.testing.assert_close(*ends)
+
+
+@WHERE
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "adaptive solver takes the redrawn masks for error"),
+        ({"solver": "rk4", "num_steps": 2, "gradient": "adjoint"}, "an adjoint solves the field"),
+        ({"solver": "rk4", "num_steps": 2, "gradient": "checkpoint"}, "evaluate the field again"),
+    ],
+)
+def test_what_a_field_hides_is_noticed_when_it_draws(hidden, options: dict, reason: str):
+    h = torch.randn(6, 3, requires_grad=True)
+    torchs = gd.Flow(hidden(nn.Dropout(0.5)), on_failure="status", **options)
+    said = f"The field draws random numbers .*{reason}"
+    if options:
+        with pytest.raises(ValueError, match=said):
+            torchs(h)
+    else:  # where it costs evaluations, and no gradient is wrong
+        with pytest.warns(UserWarning, match=said):
+            torchs(h)
+    ours = gd.Flow(hidden(gd.Dropout(0.5, "per_eval")), **options)
+    if options.get("gradient") == "checkpoint":  # which its masks come back for
+        ours(h)
+    else:
+        with pytest.raises(ValueError, match=f"draws its masks per_eval, but .*{reason}"):
+            ours(h)
+    gd.Flow(hidden(nn.Dropout(0.5).eval()), **options)(h)
+    gd.Flow(hidden(nn.Dropout(0.5)), solver="rk4", num_steps=2)(h)
+
+
+def test_a_field_may_draw_once_what_all_its_evaluations_share():
+    noise = []
+
+    def field(t: Tensor, h: Tensor, graph: object) -> Tensor:
+        if not noise:
+            noise.append(torch.randn_like(h))
+        return noise[0] - h
+
+    assert gd.Flow(field)(torch.randn(6, 3)).isfinite().all()
+
+
 def test_dropout_of_a_pyg_convolution_is_refused():
     layers = pytest.importorskip("torch_geometric.nn")
     graph = gd.Graph(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
