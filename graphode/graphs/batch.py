@@ -7,21 +7,55 @@ so that a batch costs one sparse product, whatever the sizes of its graphs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from graphode.graphs.pattern import Pattern
+from graphode.graphs.validation import maker_of
 
 if TYPE_CHECKING:
     from graphode.graphs.graph import Graph
 
 
+def checked(graphs: Iterable[Graph]) -> list[Graph]:
+    """The graphs as a list, if they can be batched."""
+    try:
+        graphs = list(graphs)
+    except TypeError:  # in list's own words
+        raise TypeError(
+            f"`Graph.batch` takes graphs in a list, but it got a {type(graphs).__name__}. A batch "
+            "of one is `Graph.batch([graph])`."
+        ) from None
+    if len(graphs) == 0:
+        raise ValueError(
+            "`Graph.batch` needs at least one graph, but the list is empty. Skip empty batches."
+        )
+    for k, graph in enumerate(graphs):
+        if not hasattr(graph, "_pattern"):
+            make = maker_of(graph) or "Graph(edge_index, num_nodes)"
+            raise TypeError(
+                f"`Graph.batch` takes graphs, but number {k} is a {type(graph).__name__}. Use "
+                f"`{make}` for each."
+            )
+    for what, remedy in (
+        ("kind", 'Normalise all of them alike, for instance `graph.normalize("sym")`'),
+        ("device", "Move them first with `graph.to(device)`"),
+        ("dtype", "Convert them first with `graph.to(dtype=…)`"),
+    ):
+        found = list(dict.fromkeys(str(getattr(graph, what)) for graph in graphs))
+        if len(found) > 1:
+            raise ValueError(
+                f"The graphs of a batch must have the same {what}, but they have "
+                f"{', '.join(found)}. {remedy}."
+            )
+    return graphs
+
+
 def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor]:
     """The block-diagonal pattern of graphs, and its weights."""
-    _check(graphs)
     starts = torch.tensor([graph.num_nodes for graph in graphs]).cumsum(0).tolist()
     edge_index = torch.cat(
         [
@@ -48,21 +82,3 @@ def separated(graph: Graph) -> list[tuple[Pattern, Tensor]]:
         parts.append((Pattern(edge_index - start, size, lasts=graph._pattern.lasts), weight))
         start += size
     return parts
-
-
-def _check(graphs: Sequence[Graph]) -> None:
-    if len(graphs) == 0:
-        raise ValueError(
-            "`Graph.batch` needs at least one graph, but the list is empty. Skip empty batches."
-        )
-    for what, remedy in (
-        ("kind", 'Normalise all of them alike, for instance `graph.normalize("sym")`'),
-        ("device", "Move them first with `graph.to(device)`"),
-        ("dtype", "Convert them first with `graph.to(dtype=…)`"),
-    ):
-        found = list(dict.fromkeys(str(getattr(graph, what)) for graph in graphs))
-        if len(found) > 1:
-            raise ValueError(
-                f"The graphs of a batch must have the same {what}, but they have "
-                f"{', '.join(found)}. {remedy}."
-            )

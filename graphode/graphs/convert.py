@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphode.graphs.validation import ArrayLike
+from graphode.graphs.validation import ArrayLike, as_tensor
 
 Parts = tuple[Tensor, int, Tensor | None]
 
@@ -17,9 +17,12 @@ def from_pyg(data: Any) -> Parts:
     """Edges, nodes and weights of a PyG `Data`."""
     edge_index = getattr(data, "edge_index", None)
     if edge_index is None:
+        matrix = getattr(data, "adj_t", None)
+        if isinstance(matrix, Tensor):
+            return from_scipy(matrix)
         raise ValueError(
             "`data` must have an `edge_index`, but it has none. Undo `ToSparseTensor`, or use "
-            "`Graph.from_scipy` with its `adj_t`."
+            "`Graph.from_scipy(data.adj_t.to_scipy())`."
         )
     weight = getattr(data, "edge_weight", None)
     if weight is None:
@@ -48,38 +51,50 @@ def sizes_in_pyg(data: Any, edge_index: Tensor) -> tuple[int, ...] | None:
 def from_networkx(graph: Any, weight: str) -> Parts:
     """Edges, nodes and weights of a networkx graph; nodes numbered in its own order."""
     position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = [(position[a], position[b], w) for a, b, w in graph.edges(data=weight, default=1.0)]
+    edges = [
+        (position[a], position[b], _number(w, f"{a!r} → {b!r}", weight))
+        for a, b, w in graph.edges(data=weight, default=1.0)
+    ]
     if not graph.is_directed():
         edges += [(b, a, w) for a, b, w in edges if a != b]
     ends = [[a for a, _, _ in edges], [b for _, b, _ in edges]]
-    weights = torch.tensor([float(w) for _, _, w in edges], dtype=torch.get_default_dtype())
+    weights = torch.tensor([w for _, _, w in edges], dtype=torch.get_default_dtype())
     return torch.tensor(ends, dtype=torch.int64), len(position), weights
 
 
 def from_scipy(matrix: Any) -> Parts:
-    """Edges, nodes and weights of a SciPy sparse matrix; explicit zeros stay edges."""
-    if not hasattr(matrix, "tocoo"):
+    """Edges, nodes and weights of a sparse matrix, of SciPy or torch; explicit zeros stay edges."""
+    if isinstance(matrix, Tensor) and matrix.layout != torch.strided:
+        _check_square(matrix.shape)
+        entries = matrix.to_sparse_coo().coalesce()
+        return entries.indices().flip(0), matrix.shape[0], entries.values()
+    if isinstance(matrix, Tensor) or not hasattr(matrix, "tocoo"):
         raise TypeError(
-            f"`matrix` must be a sparse matrix of SciPy, but it is a {type(matrix).__name__}. Use "
-            "`Graph.from_dense(matrix)`."
+            f"`matrix` must be a sparse matrix of SciPy or torch, but it is a "
+            f"{type(matrix).__name__}. Use `Graph.from_dense(matrix)`."
         )
     _check_square(matrix.shape)
-    matrix = matrix.tocoo()
-    edge_index = torch.from_numpy(np.stack([matrix.col, matrix.row]).astype(np.int64))
-    return edge_index, int(matrix.shape[0]), torch.from_numpy(np.array(matrix.data))
+    entries = matrix.tocoo()
+    edge_index = torch.from_numpy(np.stack([entries.col, entries.row]).astype(np.int64))
+    return edge_index, int(matrix.shape[0]), torch.from_numpy(np.array(entries.data))
 
 
 def from_dense(matrix: ArrayLike) -> Parts:
     """Edges, nodes and weights of a dense matrix; zeros are no edges."""
-    matrix = torch.as_tensor(matrix)
+    matrix = as_tensor(matrix)
     _check_square(matrix.shape)
+    if matrix.layout != torch.strided:
+        raise TypeError(
+            f"`matrix` must be dense, but its layout is {matrix.layout}. Use "
+            "`Graph.from_scipy(matrix)`."
+        )
     target, source = matrix.detach().nonzero(as_tuple=True)
     return torch.stack([source, target]), matrix.shape[0], matrix[target, source]
 
 
 def checked_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
     """A selection of nodes, as a mask or as numbers, as distinct node numbers."""
-    chosen = torch.as_tensor(nodes, device=device)
+    chosen = as_tensor(nodes).to(device)
     if chosen.dtype == torch.bool:
         if chosen.shape != (num_nodes,):
             raise ValueError(
@@ -104,6 +119,17 @@ def checked_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Ten
             f"{chosen.numel()} repeat an earlier one. Use `nodes.unique()`."
         )
     return chosen
+
+
+def _number(weight: Any, edge: str, name: str) -> float:
+    try:
+        return float(weight)
+    except (TypeError, ValueError):  # in float's own words
+        raise ValueError(
+            f"The attribute {name!r} of an edge must be a number, but that of {edge} is "
+            f"{weight!r}. Give every such edge a number, or name another attribute: "
+            '`Graph.from_networkx(g, weight="…")`.'
+        ) from None
 
 
 def _check_square(shape: tuple[int, ...]) -> None:

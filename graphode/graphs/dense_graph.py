@@ -13,10 +13,11 @@ from torch.utils import _pytree
 
 from graphode.graphs.full import dense_product
 from graphode.graphs.graph import Graph
-from graphode.graphs.normalization import LAPLACIANS, check_kind, power
+from graphode.graphs.normalization import LAPLACIANS, check_kind, inverse_root, quotient
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.validation import (
     ArrayLike,
+    as_tensor,
     check_dtype,
     checked_state,
     is_shared,
@@ -46,11 +47,16 @@ class DenseGraph(Graph):
     _nonnegative: bool
 
     def __init__(self, matrix: ArrayLike) -> None:
-        matrix = torch.as_tensor(matrix)
+        matrix = as_tensor(matrix)
         if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(
                 f"`matrix` must be square, [*batch, nodes, nodes], but its shape is "
                 f"{list(matrix.shape)}. For a list of edges use `Graph`."
+            )
+        if matrix.is_complex():
+            raise TypeError(
+                f"`matrix` must be real, but its dtype is {matrix.dtype}. Use two graphs, for the "
+                "real and the imaginary part."
             )
         if not matrix.is_floating_point():
             matrix = matrix.to(torch.get_default_dtype())
@@ -89,7 +95,8 @@ class DenseGraph(Graph):
     ) -> Float[Tensor, "*batch nodes channels"]:
         """A h, for all leading dimensions at once."""
         *batch, nodes, _ = self.matrix.shape
-        stacked = h.shape[-2 - len(batch) : -1] == (*batch, nodes)
+        is_dense = isinstance(h, Tensor) and h.layout == torch.strided
+        stacked = is_dense and h.shape[-2 - len(batch) : -1] == (*batch, nodes)
         if not stacked or not h.is_floating_point() or h.device != self.matrix.device:
             flat = checked_state(self.flatten(h), self)
             return self.propagate(flat.unflatten(-2, (*batch, nodes))).flatten(-2 - len(batch), -2)
@@ -111,10 +118,10 @@ class DenseGraph(Graph):
         if is_laplacian:
             matrix = one.to(matrix.dtype) * degrees[..., None] - matrix
         if kind.startswith("sym"):
-            scale = power(degrees, -0.5)
+            scale = inverse_root(degrees)
             matrix = matrix * (scale[..., :, None] * scale[..., None, :])
         elif kind.startswith("rw"):
-            matrix = matrix * power(degrees, -1.0)[..., None]
+            matrix = quotient(matrix, degrees[..., None])
         return DenseGraph._of(matrix, self, kind, self._nonnegative and not is_laplacian)
 
     def reverse(self) -> DenseGraph:
@@ -128,7 +135,7 @@ class DenseGraph(Graph):
     ) -> Float[Tensor, "*fewer all_nodes channels"]:
         """A state with all the nodes of a batch in one dimension, as `edge_index` numbers them."""
         *batch, nodes, _ = self.matrix.shape
-        if batch and h.shape[-2 - len(batch) : -1] == (*batch, nodes):
+        if batch and isinstance(h, Tensor) and h.shape[-2 - len(batch) : -1] == (*batch, nodes):
             return h.flatten(-2 - len(batch), -2)
         return h
 
@@ -192,12 +199,12 @@ class DenseGraph(Graph):
     @functools.cached_property
     def edge_weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The non-zero entries, in the order of `edge_index`."""
-        return self.matrix.reshape(-1, *self.matrix.shape[-2:])[self._entries]
+        return _stacked(self.matrix)[self._entries]
 
     @functools.cached_property
     def _entries(self) -> tuple[Tensor, ...]:
         """Graph, row and column of every entry that is not zero, and of a Laplacian's diagonal."""
-        present = self.matrix.detach().reshape(-1, *self.matrix.shape[-2:]) != 0
+        present = _stacked(self.matrix.detach()) != 0
         if self.kind in LAPLACIANS:
             # Whoever shifts a Laplacian expects its diagonal, of isolated nodes too.
             present = present | torch.eye(present.shape[-1], dtype=torch.bool, device=self.device)
@@ -224,6 +231,12 @@ class DenseGraph(Graph):
             _is_symmetric=None,
             _constants={},
         )
+
+
+def _stacked(matrix: Tensor) -> Tensor:
+    """The matrices of a batch along one dimension, one matrix as a batch of one."""
+    *batch, nodes, _ = matrix.shape
+    return matrix.reshape(math.prod(batch), nodes, nodes)
 
 
 def _flatten(graph: DenseGraph) -> tuple[list[Any], tuple[str | None, bool]]:

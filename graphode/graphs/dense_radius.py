@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.graphs.dense_graph import DenseGraph
-from graphode.graphs.validation import ArrayLike, as_floats
+from graphode.graphs.topology import located, widened
+from graphode.graphs.validation import ArrayLike, checked_positions
 
 
 def dense_radius_graph(
@@ -28,19 +29,19 @@ def dense_radius_graph(
     """
     if not radius >= 0:
         raise ValueError(f"`radius` must be 0 or more, but it is {radius}. Give a distance.")
-    positions = as_floats(positions)
+    positions = checked_positions(positions)
     if kernel is None:
         positions = positions.detach()
     squares: Tensor | float = 0.0
     # One dimension at a time: sums over two channels are slow.
-    for x in positions.unbind(-1):
+    for x in located(widened(positions), radius).unbind(-1):
         squares = squares + (x[..., :, None] - x[..., None, :]).square()
     assert isinstance(squares, Tensor)
     others = ~torch.eye(positions.shape[-2], dtype=torch.bool, device=positions.device)
-    near = (squares <= radius**2) & others
+    near = (squares <= radius * radius) & others
     if kernel is None:
         return DenseGraph._of(near.to(positions.dtype), nonnegative=True)
     apart = near & (squares > 0)
     # The inner `where` keeps the gradient finite where the length is 0.
-    lengths = torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)
+    lengths = torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0).to(positions.dtype)
     return DenseGraph._of(torch.where(near, kernel(lengths), 0.0), nonnegative=True)

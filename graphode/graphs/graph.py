@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import torch
@@ -76,6 +76,7 @@ class Graph:
     def from_pyg(cls, data: Any) -> Graph:
         """A PyG `Data`: its `edge_index` and its `edge_weight`, or else a 1-D `edge_attr`.
 
+        After `ToSparseTensor` it is the matrix `adj_t` that is read.
         A `Batch`, as a `DataLoader` yields it, is a batch of graphs here too.
         """
         graph = cls(*convert.from_pyg(data))
@@ -94,7 +95,10 @@ class Graph:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Graph:
-        """A square SciPy sparse matrix a with `propagate(h) = a @ h`: a[i, j] weighs j → i."""
+        """A square sparse matrix a with `propagate(h) = a @ h`: a[i, j] weighs j → i.
+
+        Of SciPy, or a sparse tensor of torch in any layout.
+        """
         return cls(*convert.from_scipy(matrix))
 
     @classmethod
@@ -140,7 +144,9 @@ class Graph:
             "rw_laplacian"   D^(-1) (D − A)
 
         D holds the weights that arrive at each node. Where nothing arrives, D^(-1) is read as 0,
-        so an isolated node has an empty row (and no NaN); PyG's Laplacians have a 1 there.
+        so an isolated node has an empty row (and no NaN); PyG's Laplacians have a 1 there. So is
+        D^(-1/2) of a degree below the normal numbers of its dtype, where D^(-1) is infinite; no
+        gradient passes there.
 
         Args:
             kind: One of the five names above.
@@ -215,13 +221,14 @@ class Graph:
         return Graph._trusted(pattern, weight, source, self.kind, thinned=self._is_thinned)
 
     @staticmethod
-    def batch(graphs: Sequence[Graph]) -> Graph:
+    def batch(graphs: Iterable[Graph]) -> Graph:
         """Many graphs as one, block after block; a batch of normalised graphs is normalised.
 
         The batch acts on states `[..., all nodes, channels]`, one graph after the other, with
         `node_graph` to say whose a node is. Where all graphs have the same number of nodes, it
         acts as well on states `[..., graphs, nodes, channels]`.
         """
+        graphs = batch.checked(graphs)
         sources = [graph.source for graph in graphs if graph.source is not None]
         pattern, weight = batch.joined(graphs)
         source = Graph.batch(sources) if sources else None

@@ -37,11 +37,11 @@ def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor
         on_diagonal = (source == target).to(weight.dtype)
         weight = on_diagonal * degrees.index_select(0, target) - weight
     if kind.startswith("sym"):
-        scale = power(degrees, -0.5)
+        scale = inverse_root(degrees)
         # The two factors first: products of three are not symmetric in floating point.
         weight = weight * (scale.index_select(0, target) * scale.index_select(0, source))
     elif kind.startswith("rw"):
-        weight = weight * power(degrees, -1.0).index_select(0, target)
+        weight = quotient(weight, degrees.index_select(0, target))
     return edge_index, weight
 
 
@@ -83,8 +83,20 @@ def _with_loops(
     )
 
 
-def power(degrees: Tensor, exponent: float) -> Tensor:
-    """Degrees to a power below 0, and 0 where there is none."""
-    # The inner `where` keeps the gradient at a zero degree finite.
-    positive = degrees > 0
-    return torch.where(positive, torch.where(positive, degrees, 1.0) ** exponent, 0.0)
+def inverse_root(degrees: Tensor) -> Tensor:
+    """degree^(-1/2), and 0 where the degree is 0 or too small to have an inverse."""
+    # Below the normal numbers the product of two would be infinite.
+    normal = degrees >= torch.finfo(degrees.dtype).tiny
+    # The inner `where` keeps the gradient at a zero degree finite. That of a power, degree^(-3/2),
+    # would overflow where the inverse does not yet.
+    return torch.where(normal, torch.where(normal, degrees, 1.0).sqrt().reciprocal(), 0.0)
+
+
+def quotient(weight: Tensor, degrees: Tensor) -> Tensor:
+    """weight / degree, and 0 where the degree is 0."""
+    # A degree that is too small to have an inverse still divides, but the inverse is the gradient:
+    # there is none.
+    small = degrees < torch.finfo(degrees.dtype).tiny
+    fixed = torch.where(degrees > 0, degrees.detach(), torch.inf)
+    weight = torch.where(small, weight.detach(), weight)
+    return weight / torch.where(small, fixed, degrees)

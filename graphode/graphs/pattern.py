@@ -98,7 +98,12 @@ class Pattern:
 
     def flatten(self, h: Tensor) -> Tensor:
         """A state stacked as [..., graphs, nodes, channels] as [..., graphs · nodes, channels]."""
-        if self.batch_shape is None or h.dim() < 2 or h.shape[-2] == self.num_nodes:
+        if (
+            self.batch_shape is None
+            or not isinstance(h, Tensor)
+            or h.dim() < 2
+            or h.shape[-2] == self.num_nodes
+        ):
             return h
         dims = len(self.batch_shape)
         is_stacked = tuple(h.shape[-2 - dims : -2]) == self.batch_shape

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from graphode.graphs.graph import Graph
 from graphode.graphs.pattern import Pattern
-from graphode.graphs.validation import ArrayLike, as_floats
+from graphode.graphs.validation import ArrayLike, checked_positions
 
 # Measured in the plane: all pairs of 100 nodes take as long as a tree, those of 1000 take 8 ×.
 ALL_PAIRS_NODES = 128
@@ -43,8 +43,8 @@ def radius_graph(
     """
     if not radius >= 0:
         raise ValueError(f"`radius` must be 0 or more, but it is {radius}. Give a distance.")
-    positions = as_floats(positions)
-    source, target = _close_pairs(_samples(positions), radius)
+    positions = checked_positions(positions)
+    source, target = _close_pairs(located(_samples(positions), radius), radius)
     return _graph(positions, source, target, kernel)
 
 
@@ -62,7 +62,7 @@ def nearest_graph(
         num_neighbors: Edges that arrive at each node.
         kernel: Lengths [edges] to weights [edges]; ones by default.
     """
-    positions = as_floats(positions)
+    positions = checked_positions(positions)
     nodes = positions.shape[-2]
     if not 1 <= num_neighbors < nodes:
         raise ValueError(
@@ -85,14 +85,33 @@ def nearest_graph(
 
 
 def edge_lengths(
-    graph: Graph, positions: Float[Tensor, "*batch nodes dims"]
+    graph: Graph, positions: Float[Tensor, "*batch nodes dims"] | ArrayLike
 ) -> Float[Tensor, " edges"]:
     """‖x_source − x_target‖ for every edge, with gradients: 0 between nodes in the same place."""
-    points = positions.reshape(graph.num_nodes, positions.shape[-1])
+    positions = checked_positions(positions)
+    if math.prod(positions.shape[:-1]) != graph.num_nodes:
+        raise ValueError(
+            f"`positions` must have shape [*batch, nodes, dims] with {graph.num_nodes} nodes in "
+            f"all, as the graph has, but their shape is {list(positions.shape)}. Give the "
+            "positions that the graph was made from."
+        )
+    points = widened(positions).reshape(graph.num_nodes, positions.shape[-1])
     squares = _squares(points, *graph.edge_index)
     apart = squares > 0
     # The inner `where` keeps the gradient finite where the length is 0.
-    return torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0)
+    return torch.where(apart, torch.where(apart, squares, 1.0).sqrt(), 0.0).to(positions.dtype)
+
+
+def widened(positions: Tensor) -> Tensor:
+    """Positions in the dtype that distances are found in: in half precision squares overflow."""
+    return positions.float() if positions.dtype.itemsize < 4 else positions
+
+
+def located(positions: Tensor, radius: float | int) -> Tensor:
+    """Positions with NaN for what is not finite, where a radius would reach as far as ∞."""
+    if radius * radius < torch.finfo(positions.dtype).max:
+        return positions
+    return torch.where(positions.isfinite(), positions, torch.nan)
 
 
 def _graph(positions: Tensor, source: Tensor, target: Tensor, kernel: Kernel | None) -> Graph:
@@ -110,7 +129,7 @@ def _graph(positions: Tensor, source: Tensor, target: Tensor, kernel: Kernel | N
 
 def _samples(positions: Tensor) -> Tensor:
     *batch, nodes, dims = positions.shape
-    return positions.detach().reshape(math.prod(batch), nodes, dims)
+    return widened(positions.detach()).reshape(math.prod(batch), nodes, dims)
 
 
 def _squares(points: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -137,7 +156,7 @@ def _close_pairs(samples: Tensor, radius: float | int) -> tuple[Tensor, Tensor]:
         which, target, source = torch.cat(found).unbind(1)
         source, target = source + which * nodes, target + which * nodes
     points = samples.reshape(count * nodes, dims)
-    close = (_squares(points, source, target) <= radius**2) & (source != target)
+    close = (_squares(points, source, target) <= radius * radius) & (source != target)
     return source[close], target[close]
 
 

@@ -16,11 +16,29 @@ if TYPE_CHECKING:
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
 
 
+def as_tensor(values: ArrayLike) -> Tensor:
+    """Numbers as a tensor, also of an array that is read-only or runs backwards."""
+    if isinstance(values, np.ndarray):
+        runs_forwards = all(stride >= 0 for stride in values.strides)
+        values = values if values.flags.writeable and runs_forwards else values.copy()
+    return torch.as_tensor(values)
+
+
 def as_floats(values: ArrayLike) -> Tensor:
     """Numbers as a floating tensor: arrays and lists may be given too, and whole numbers."""
-    if not isinstance(values, Tensor):
-        values = torch.as_tensor(values)
+    values = as_tensor(values)
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
+
+
+def checked_positions(positions: ArrayLike) -> Tensor:
+    """`positions` as a floating tensor [*batch, nodes, dims]."""
+    positions = as_floats(positions)
+    if positions.dim() < 2:
+        raise ValueError(
+            f"`positions` must have shape [*batch, nodes, dims], but their shape is "
+            f"{list(positions.shape)}. For nodes on a line give `positions[:, None]`."
+        )
+    return positions
 
 
 def checked_num_nodes(num_nodes: Any) -> int:
@@ -54,7 +72,7 @@ def checked_edge_index(edge_index: ArrayLike, num_nodes: int) -> Tensor:
             f"`edge_index` must be numbers of nodes [2, edges], but is a "
             f"{type(edge_index).__name__}. Use `{maker}`."
         )
-    edge_index = torch.as_tensor(edge_index)
+    edge_index = as_tensor(edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         hint = (
             "Transpose it: `edge_index.t()`."
@@ -96,7 +114,7 @@ def checked_edge_weight(edge_weight: ArrayLike | None, edge_index: Tensor) -> Te
     edges = edge_index.shape[1]
     if edge_weight is None:
         return torch.ones(edges, dtype=torch.get_default_dtype(), device=edge_index.device)
-    edge_weight = torch.as_tensor(edge_weight)
+    edge_weight = as_tensor(edge_weight)
     if edge_weight.dim() != 1 or edge_weight.numel() != edges:
         raise ValueError(
             f"`edge_weight` must have shape [{edges}], one weight for each edge of `edge_index`, "
@@ -178,6 +196,14 @@ def merge_duplicates(edge_index: Tensor, edge_weight: Tensor, num_nodes: int):
 
 def checked_state(h: Tensor, graph: Graph) -> Tensor:
     """`h` if it is a state on the graph's nodes."""
+    if not isinstance(h, Tensor) or h.layout != torch.strided:
+        came = (
+            f"a tensor of layout {h.layout}" if isinstance(h, Tensor) else f"a {type(h).__name__}"
+        )
+        remedy = "h.to_dense()" if isinstance(h, Tensor) else "torch.as_tensor(h)"
+        raise TypeError(
+            f"The state must be a dense tensor, but it is {came}. Convert it with `{remedy}`."
+        )
     if h.dim() < 2 or h.shape[-2] != graph.num_nodes:
         batch = ""
         if graph.num_graphs > 1:

@@ -2,13 +2,30 @@
 
 from collections.abc import Callable
 
+import networkx
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
-from graphode.graphs import Graph
+from graphode.graphs import (
+    DenseGraph,
+    Graph,
+    dense_radius_graph,
+    edge_lengths,
+    nearest_graph,
+    radius_graph,
+)
 
 PATH = torch.tensor([[0, 1], [1, 2]])  # 0 → 1 → 2
+
+
+def weighing(weight: object) -> networkx.Graph:
+    """Two edges, the second of this weight."""
+    graph = networkx.Graph([("a", "b", {"weight": 2.0})])
+    graph.add_edge("b", "c", weight=weight)
+    return graph
+
 
 TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "an edge index out of range": (
@@ -156,8 +173,69 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a dense matrix for a sparse one": (
         lambda: Graph.from_scipy(np.eye(3)),
         TypeError,
-        "`matrix` must be a sparse matrix of SciPy, but it is a ndarray. Use "
+        "`matrix` must be a sparse matrix of SciPy or torch, but it is a ndarray. Use "
         "`Graph.from_dense(matrix)`.",
+    ),
+    "a sparse tensor for a dense one": (
+        lambda: Graph.from_dense(torch.eye(3).to_sparse()),
+        TypeError,
+        "`matrix` must be dense, but its layout is torch.sparse_coo. Use "
+        "`Graph.from_scipy(matrix)`.",
+    ),
+    "a weight in words": (
+        lambda: Graph.from_networkx(weighing("heavy")),
+        ValueError,
+        "The attribute 'weight' of an edge must be a number, but that of 'b' → 'c' is 'heavy'. "
+        "Give every such edge a number, or name another attribute: "
+        '`Graph.from_networkx(g, weight="…")`.',
+    ),
+    "a weight of None": (
+        lambda: Graph.from_networkx(weighing(None)),
+        ValueError,
+        "The attribute 'weight' of an edge must be a number, but that of 'b' → 'c' is None. "
+        "Give every such edge a number, or name another attribute: "
+        '`Graph.from_networkx(g, weight="…")`.',
+    ),
+    "positions of one dimension": (
+        lambda: radius_graph(torch.rand(5), 0.5),
+        ValueError,
+        "`positions` must have shape [*batch, nodes, dims], but their shape is [5]. For nodes on a "
+        "line give `positions[:, None]`.",
+    ),
+    "positions of one dimension, for a matrix": (
+        lambda: dense_radius_graph(torch.rand(5), 0.5),
+        ValueError,
+        "`positions` must have shape [*batch, nodes, dims], but their shape is [5]. For nodes on a "
+        "line give `positions[:, None]`.",
+    ),
+    "positions of one dimension, for the nearest": (
+        lambda: nearest_graph(torch.rand(5), 2),
+        ValueError,
+        "`positions` must have shape [*batch, nodes, dims], but their shape is [5]. For nodes on a "
+        "line give `positions[:, None]`.",
+    ),
+    "positions of other nodes": (
+        lambda: edge_lengths(Graph(PATH, 3), torch.rand(4, 2)),
+        ValueError,
+        "`positions` must have shape [*batch, nodes, dims] with 3 nodes in all, as the graph has, "
+        "but their shape is [4, 2]. Give the positions that the graph was made from.",
+    ),
+    "a graph for a list of graphs": (
+        lambda: Graph.batch(Graph(PATH, 3)),  # pyright: ignore[reportArgumentType]
+        TypeError,
+        "`Graph.batch` takes graphs in a list, but it got a Graph. A batch of one is "
+        "`Graph.batch([graph])`.",
+    ),
+    "a batch of what is no graph": (
+        lambda: Graph.batch([Graph(PATH, 3), Data(edge_index=PATH)]),  # pyright: ignore[reportArgumentType]
+        TypeError,
+        "`Graph.batch` takes graphs, but number 1 is a Data. Use `Graph.from_pyg(data)` for each.",
+    ),
+    "a matrix of complex numbers": (
+        lambda: DenseGraph(1j * torch.eye(2)),
+        TypeError,
+        "`matrix` must be real, but its dtype is torch.complex128. Use two graphs, for the real "
+        "and the imaginary part.",
     ),
     "a batch of no graph": (
         lambda: Graph.batch([]),
@@ -173,3 +251,29 @@ def test_bad_input_is_refused_by_name(build: Callable[[], object], error: type, 
     with pytest.raises(error) as caught:
         build()
     assert str(caught.value) == text
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    "graph",
+    [
+        Graph(PATH, 3),
+        Graph.batch([Graph(PATH, 3)] * 2),
+        DenseGraph(torch.eye(3)),
+        DenseGraph(torch.ones(2, 3, 3)),
+    ],
+    ids=["edges", "a batch", "a matrix", "matrices"],
+)
+def test_a_state_that_is_no_dense_tensor_is_refused_by_name(graph: Graph):
+    h = torch.ones(graph.num_nodes, 2)
+    for state, came, remedy in (
+        (h.numpy(), "a ndarray", "torch.as_tensor(h)"),
+        (h.tolist(), "a list", "torch.as_tensor(h)"),
+        (h.to_sparse(), "a tensor of layout torch.sparse_coo", "h.to_dense()"),
+        (h.to_sparse_csr(), "a tensor of layout torch.sparse_csr", "h.to_dense()"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            graph.propagate(state)
+        assert str(caught.value) == (
+            f"The state must be a dense tensor, but it is {came}. Convert it with `{remedy}`."
+        )

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis.strategies import lists
 from torch import Tensor
 from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import ToSparseTensor
 
 from graphode.graphs import Graph
 from graphode.graphs.normalization import KINDS
@@ -29,6 +30,20 @@ def test_block_diagonal_equals_separately(blocks: list[Tensor]):
         assert torch.equal(part.edge_index, graph.edge_index)
         assert torch.equal(part.edge_weight, graph.edge_weight)
         assert part.num_nodes == graph.num_nodes
+
+
+def test_graphs_may_come_one_after_the_other():
+    graphs = [Graph.from_dense(torch.rand(n, n)).normalize("rw") for n in (3, 2)]
+    batch = Graph.batch(graph for graph in graphs)
+    assert torch.equal(batch.to_dense(), Graph.batch(graphs).to_dense())
+    assert batch.source is not None
+
+
+def test_a_pyg_batch_of_sparse_tensors_is_a_batch():
+    data = Data(edge_index=torch.tensor([[0, 0], [1, 2]]), num_nodes=3)
+    batch = Graph.from_pyg(Batch.from_data_list([ToSparseTensor()(data.clone())] * 2))
+    assert batch.sizes == (3, 3)
+    assert torch.equal(batch.to_dense(), torch.block_diag(*[Graph.from_pyg(data).to_dense()] * 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -61,6 +61,17 @@ def test_edges_are_those_that_are_not_zero():
         assert one.to_dense().equal(graph)
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0, 0), (0, 3, 3)], ids=str)
+def test_without_nodes_or_graphs_there_are_no_edges(shape: tuple[int, ...]):
+    dense = DenseGraph(torch.zeros(*shape))
+    for graph in (dense, dense.normalize("sym", False), dense.normalize("laplacian")):
+        assert (graph.num_edges, graph.edge_weight.shape) == (0, (0,))
+        assert graph.to_dense().shape == (0, 0)
+        assert len(graph.unbatch()) == graph.num_graphs
+        h = torch.randn(*shape[:-1], 2)
+        assert graph.propagate(h).shape == h.shape
+
+
 def test_there_and_back_again():
     matrix = weights(3, 4, 4)
     sparse = Graph.batch([Graph.from_dense(a) for a in matrix]).normalize("rw")
@@ -162,6 +173,8 @@ def test_what_happens_to_the_matrix_it_was_given_is_nothing_to_a_graph():
 def test_bad_matrices_and_states_are_named():
     with pytest.raises(ValueError, match=r"`matrix` must be square.*its shape is \[2, 3\]"):
         DenseGraph(torch.zeros(2, 3))
+    with pytest.raises(TypeError, match=r"must be real, but its dtype is torch.complex128. Use"):
+        DenseGraph(torch.eye(2) + 1j)
     with pytest.raises(ValueError, match="`matrix` must be finite"):
         DenseGraph([[0.0, torch.nan], [0.0, 0.0]])
     graph = DenseGraph(weights(3, 4, 4))

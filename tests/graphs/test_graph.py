@@ -13,6 +13,7 @@ from hypothesis import given
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from torch_geometric.data import Data
+from torch_geometric.transforms import ToSparseTensor
 
 from graphode.graphs import DenseGraph, Graph
 from tests.graphs.strategies import matrices
@@ -84,6 +85,8 @@ def test_every_representation_gives_the_same_graph():
         Graph.from_networkx(directed),
         Graph.from_scipy(scipy.sparse.csr_array(matrix.numpy())),
         Graph.from_scipy(scipy.sparse.coo_matrix(matrix.numpy())),
+        *[Graph.from_scipy(to(matrix)) for to in (Tensor.to_sparse, Tensor.to_sparse_csr)],
+        Graph.from_pyg(ToSparseTensor()(data.clone())),
         Graph.from_dense(matrix.numpy()),
         Graph.from_dense(matrix.tolist()),
         Graph(graph.edge_index.numpy(), 6, graph.edge_weight.numpy()),
@@ -91,6 +94,26 @@ def test_every_representation_gives_the_same_graph():
     ]
     for other in others:
         torch.testing.assert_close(other.to_dense(), matrix)
+
+
+def test_arrays_that_are_read_only_or_run_backwards_are_read():
+    edges, weight = np.array([[1, 2], [0, 1]])[::-1], np.array([2.0, 3.0])[::-1]
+    graph = Graph(edges, 3, weight)
+    matrix = graph.to_dense().numpy()
+    assert matrix[1, 0] == 3
+    assert matrix[2, 1] == 2
+    for array in (edges, weight, matrix):
+        array.flags.writeable = False
+    kept = np.array([2, 1, 0])[::-1]
+    others = [
+        Graph(edges, 3, weight),
+        Graph.from_dense(matrix),
+        DenseGraph(matrix),
+        DenseGraph(matrix[::-1, ::-1]).subgraph(np.array([0, 1, 2])[::-1]),
+        graph.subgraph(kept),
+    ]
+    for other in others:
+        assert other.to_dense().tolist() == matrix.tolist()
 
 
 def test_an_undirected_networkx_graph_runs_both_ways():

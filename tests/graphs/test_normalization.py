@@ -7,7 +7,7 @@ from hypothesis import given
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from graphode.graphs import Graph
+from graphode.graphs import DenseGraph, Graph, gaussian_graph
 from graphode.graphs.normalization import KINDS
 from tests.graphs.strategies import matrices
 
@@ -86,6 +86,60 @@ def test_gradients_pass_through_a_normalisation_and_zero_degrees():
     zero = torch.zeros(3, requires_grad=True)
     (gradient,) = torch.autograd.grad(normalized(zero).sum(), zero)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("times", [1 / 16, 1, 1000])
+def test_degrees_whose_inverse_overflows_are_normalised(
+    times: float, dense: bool, dtype: torch.dtype
+):
+    # Node 2 hears the others in a whisper, at first below the normal numbers.
+    whisper = times * torch.finfo(dtype).tiny
+    matrix = torch.tensor([[0, 1, whisper], [1, 0, whisper], [whisper, whisper, 0]], dtype=dtype)
+    matrix.requires_grad_()
+    graph = DenseGraph(matrix) if dense else Graph.from_dense(matrix)
+    rows = {kind: graph.normalize(kind, self_loops=False).to_dense() for kind in KINDS}
+    assert rows["rw"][2].tolist() == [0.5, 0.5, 0]
+    assert rows["rw_laplacian"][2].tolist() == [-0.5, -0.5, 1]
+    step = (
+        0.0 if times < 1 else (whisper / 2) ** 0.5
+    )  # nothing, where there is no root to divide by
+    for kind, sign in (("sym", 1), ("sym_laplacian", -1)):
+        expected = torch.tensor([sign * step, sign * step])
+        torch.testing.assert_close(rows[kind][2, :2].double(), expected, rtol=0.05, atol=0.0)
+    for row in rows.values():
+        (gradient,) = torch.autograd.grad(row.sum(), matrix, retain_graph=True)
+        assert gradient.isfinite().all()
+
+
+def test_far_nodes_of_a_gaussian_graph_average_their_neighbours():
+    distances = torch.tensor([[0, 1, 10], [1, 0, 10], [10, 10, 0]], dtype=torch.float32)
+    graph = gaussian_graph(distances, bandwidth=1.0, threshold=0.0)
+    assert graph.normalize("rw", self_loops=False).to_dense()[2].tolist() == [0.5, 0.5, 0]
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("kind", ["sym", "rw"])
+def test_small_degrees_are_mapped_and_compiled(kind: str):
+    weight = torch.tensor([1.0, 2.0, 1e-310, 3e-310])
+    graph = Graph([[0, 1, 0, 1], [1, 0, 2, 2]], 3)
+
+    def normalized(weight: Tensor) -> Tensor:
+        return graph.reweight(weight).normalize(kind, self_loops=False).edge_weight
+
+    expected = normalized(weight)
+
+    def of_matrix(matrix: Tensor) -> Tensor:
+        return DenseGraph._of(matrix, nonnegative=True).normalize(kind, self_loops=False).matrix
+
+    matrix = graph.reweight(weight).to_dense()
+    mapped = torch.func.vmap(of_matrix)(torch.stack([matrix, 2 * matrix]))
+    source, target = graph.edge_index
+    for each in mapped:
+        torch.testing.assert_close(each[target, source], expected)
+    compiled = torch.compile(of_matrix, backend="aot_eager")
+    torch.testing.assert_close(compiled(matrix), mapped[0])
 
 
 def test_bad_normalisations_name_the_remedy():

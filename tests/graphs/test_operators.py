@@ -50,6 +50,43 @@ def test_the_spectral_radius_of_a_large_graph_is_found(directed: bool):
     assert spectral_radius(Graph.from_dense(matrix)) == pytest.approx(expected, rel=1e-6)
 
 
+def path(nodes: int, directed: bool = False) -> Graph:
+    edge_index = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    return Graph(edge_index if directed else torch.cat([edge_index, edge_index.flip(0)], 1), nodes)
+
+
+def ring(nodes: int) -> Graph:
+    return Graph(torch.stack([torch.arange(nodes), torch.arange(1, nodes + 1) % nodes]), nodes)
+
+
+@pytest.mark.parametrize("kind", ["laplacian", "sym_laplacian", "rw_laplacian"])
+def test_where_eigenvalues_crowd_the_spectral_radius_is_found_to_four_digits_or_bounded(kind: str):
+    nodes = 20_000
+    largest = 2 + 2 * math.cos(math.pi / nodes) if kind == "laplacian" else 2
+    found = spectral_radius(path(nodes).normalize(kind))
+    assert found == pytest.approx(largest, rel=1e-4)
+    around = torch.arange(300) * 2 * math.pi / 300
+    largest = float((1 - torch.polar(torch.ones(300), around)).abs().max())
+    assert largest - 1e-9 <= spectral_radius(ring(300).normalize(kind)) <= 2
+    scaled = scaled_laplacian(ring(300), kind)
+    assert torch.linalg.eigvals(scaled.to_dense()).abs().max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["laplacian", "sym_laplacian", "rw_laplacian"])
+def test_edges_that_only_lead_on_change_no_eigenvalue(kind: str):
+    assert spectral_radius(path(400, directed=True)) == 0
+    assert spectral_radius(path(400, directed=True).normalize(kind)) == pytest.approx(1)
+
+
+def test_complex_eigenvalues_of_a_large_graph_are_not_passed_over():
+    generator = torch.Generator().manual_seed(500)
+    matrix = (torch.rand(500, 500, generator=generator) < 3 / 500).double()
+    for kind in ("sym_laplacian", "rw_laplacian"):
+        graph = Graph.from_dense(matrix).normalize(kind)
+        expected = float(torch.linalg.eigvals(graph.to_dense()).abs().max())
+        assert spectral_radius(graph) == pytest.approx(expected, rel=1e-6)
+
+
 @given(matrices(positive=True))
 def test_chebyshev_terms_are_polynomials_of_the_matrix(matrix: Tensor):
     graph = scaled_laplacian(Graph.from_dense(matrix + matrix.t()))

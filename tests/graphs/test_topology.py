@@ -145,6 +145,44 @@ def test_a_lost_node_is_isolated():
         assert graph.degrees[0] == nodes - 3
 
 
+@pytest.mark.parametrize("radius", [torch.inf, 1e200])
+def test_no_radius_reaches_a_lost_node(radius: float):
+    for nodes in (5, 200):
+        positions = torch.zeros(nodes, 2)
+        positions[1:4, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+        for build in (radius_graph, dense_radius_graph):
+            graph = build(positions, radius)
+            assert graph.degrees[1:4].tolist() == [0, 0, 0]
+            assert graph.degrees[0] == nodes - 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("nodes", [20, 200])
+def test_half_precise_positions_are_as_near_as_they_are(nodes: int, dtype: torch.dtype):
+    positions = (1000 * torch.rand(nodes, 2)).to(dtype)  # whose squares overflow
+    graph = radius_graph(positions, 300.0)
+    expected = brute_force(positions.double(), 300.0)
+    assert torch.equal(graph.to_dense().double(), expected)
+    assert torch.equal(dense_radius_graph(positions, 300.0).to_dense().double(), expected)
+    lengths = edge_lengths(graph, positions)
+    assert lengths.dtype == dtype
+    exact = edge_lengths(graph, positions.double())
+    torch.testing.assert_close(lengths.double(), exact, rtol=0.01, atol=0.0)
+
+    def kernel(length: Tensor) -> Tensor:
+        return 1 / (1 + length)
+
+    weighted = [build(positions, 300.0, kernel) for build in (radius_graph, dense_radius_graph)]
+    assert torch.equal(*[graph.to_dense() for graph in weighted])
+    whole = positions.long()  # of which lengths are fractions
+    assert torch.equal(edge_lengths(graph, whole), edge_lengths(graph, whole.double()))
+    nearest = nearest_graph(positions, 3)
+    assert nearest.dtype == dtype
+    reached = edge_lengths(nearest, positions.double()).sort()[0]
+    best = edge_lengths(nearest_graph(positions.double(), 3), positions.double()).sort()[0]
+    torch.testing.assert_close(reached, best, rtol=1e-5, atol=0.0)
+
+
 def test_the_percentile_is_that_of_distances_between_nodes():
     positions = torch.arange(5.0)[:, None]
     distances = torch.cdist(positions, positions)
