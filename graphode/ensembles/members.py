@@ -295,7 +295,7 @@ def _apart(tensor: Tensor) -> Sequence[Tensor]:
 
 def is_one_thing(value: Any) -> bool:
     """Only lists, tuples and dictionaries are looked into: a graph is one thing, and shared."""
-    return type(value) not in (tuple, list, dict)
+    return not isinstance(value, tuple | list | dict)
 
 
 def _stacked(values: Sequence[Tensor | None], ties: Ties) -> Any:

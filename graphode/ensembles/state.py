@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from graphode.ensembles.copies import parts_of
+
 NUMBERS = (bool, int, float, complex)
 
 # Where modules hold their parameters and buffers by name, or look them up by it.
@@ -41,15 +43,15 @@ def second_hold(module: nn.Module) -> tuple[str, str] | None:
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Those in lists, tuples and dictionaries, which may hold themselves."""
+    """Those in containers, which may hold themselves, and in what functions close over."""
     waiting, met = [value], set()
     while waiting:
         held = waiting.pop()
         if isinstance(held, Tensor):
             yield held
-        elif isinstance(held, (list, tuple, dict)) and id(held) not in met:
+        elif id(held) not in met:
             met.add(id(held))
-            waiting.extend(held.values() if isinstance(held, dict) else held)
+            waiting.extend(parts_of(held))
 
 
 def changed_attribute(
