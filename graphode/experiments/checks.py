@@ -17,6 +17,12 @@ def check_choice(what: str, name: str, known: Collection[str]) -> None:
         raise ValueError(f"Unknown {what} {name!r}. Choose one of: {', '.join(known)}.")
 
 
+def check_not_negative(name: str, value: float | None, remedy: str) -> None:
+    """Refuse what is below 0, infinite or no number; None says nothing."""
+    if value is not None and not 0 <= value < math.inf:
+        raise ValueError(f"`{name}` must be a number, 0 or more, but is {value}. {remedy}")
+
+
 def check_rate(lr: float) -> None:
     """Refuse learning rates with which nothing is learned."""
     if not 0 < lr < math.inf:

@@ -73,7 +73,7 @@ def _made(config: MultiAgent, folder: RunFolder, console: Console) -> None:
     states = simulated(config.system, config.system_seeds).states
     train_half, test_half = halves(states.to(device))
     if config.model in BASELINES:
-        outcome, advance = Outcome({}, {}, 0.0, None), baseline(config.model, config.dt)
+        outcome, advance = Outcome({}, 0.0, None), baseline(config.model, config.dt)
     else:
         objective = one_step(train_half, config.dt, config.stride, config.program, config.loss)
         outcome = _trained(config, folder, console, objective)

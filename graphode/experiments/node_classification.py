@@ -9,11 +9,12 @@ epoch of lowest validation loss counts. Test labels are measured, and decide not
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from graphode.experiments.checks import check_count, check_rate
+from graphode.experiments.checks import check_count, check_not_negative, check_rate
 from graphode.experiments.devices import device_name
 from graphode.experiments.flags import peek
 from graphode.experiments.presets import Model, Preset, settings
@@ -146,6 +147,26 @@ class NodeClassification:
         check_count("patience", self.patience, "Leave it out to train every epoch")
         check_count("chunk", self.chunk, "Leave it out to train as many members as fit")
         check_rate(self.lr)
+        for name in ("weight_decay", "field_decay"):
+            check_not_negative(name, getattr(self, name), "Use 0 for no penalty.")
+        check_not_negative("checkpoint_seconds", self.checkpoint_seconds, "Use for example 30.")
+        check_not_negative("trajectories", self.trajectories, "Use 0 for none.")
+        for name in ("rtol", "atol"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"`{name}` must be a number above 0, but is {getattr(self, name)}. Use for "
+                    f"example 1e-3."
+                )
+        if not math.isfinite(self.t1) or self.t1 == 0:
+            raise ValueError(
+                f"`t1` is where the interval that begins at 0 ends, but is {self.t1}. Use for "
+                f"example 1."
+            )
+        if not -(2**63) <= self.seed <= 2**63 - self.members:
+            raise ValueError(
+                f"`seed` and those of the members after it must fit into 64 bits, but is "
+                f"{self.seed}. Use for example 0."
+            )
         if not 0 <= self.select_from < self.epochs:
             raise ValueError(
                 f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "

@@ -82,17 +82,24 @@ class LiveDisplay:
     def __init__(self, console: Console, title: str, epochs: int) -> None:
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
         self.progress = _LineByLine(*columns, console=console)
-        self.title, self.epochs = title, epochs
-        self.task = self.progress.add_task(title, total=epochs, summary="")
+        self.title, self.epochs, self.before = title, epochs, 0
+        self.task = self.progress.add_task(title, total=None, summary="")
 
     def begin(self, chunk: int, chunks: int, epoch: int) -> None:
         """Start the bar where the run stands."""
-        self.progress.reset(self.task, total=self.epochs, completed=epoch)
-        self.progress.update(self.task, description=_titled(self.title, chunk, chunks))
+        self.before, total, title = chunk * self.epochs, chunks * self.epochs, self.title
+        done, title = self.before + epoch, _titled(title, chunk, chunks)
+        if self.progress.tasks[self.task].total == total:
+            self.progress.update(self.task, completed=done, description=title, summary="")
+        else:  # the first: what was done before does not tell how fast it goes
+            self.progress.reset(
+                self.task, total=total, completed=done, description=title, summary=""
+            )
 
     def update(self, row: dict[str, Any]) -> None:
         """Move the bar."""
-        self.progress.update(self.task, completed=row["epoch"] + 1, summary=summary(row))
+        done = self.before + row["epoch"] + 1
+        self.progress.update(self.task, completed=done, summary=summary(row))
 
     def note(self, line: str) -> None:
         """A line above the bar, which stays."""
@@ -111,26 +118,37 @@ class PlainDisplay:
 
     def __init__(self, console: Console, title: str, epochs: int) -> None:
         self.console, self.title, self.epochs = console, title, epochs
+        self.chunk, self.chunks = 0, 0
         self.start = self.shown = 0
         self.began = 0.0
 
     def begin(self, chunk: int, chunks: int, epoch: int) -> None:
-        """Say what starts."""
-        self.start = self.shown = epoch
+        """Say what starts; of later chunks the lines of their epochs do."""
+        is_first = self.chunks == 0
+        self.chunk, self.chunks = chunk, chunks
+        if not is_first:
+            return
+        self.start = self.shown = chunk * self.epochs + epoch
         self.began = time.perf_counter()
-        resumed = f", going on from epoch {epoch}" if epoch else ""
         epochs = counted(self.epochs, "epoch")
-        self._print(f"{_titled(self.title, chunk, chunks)}: {epochs}{resumed}")
+        parts = f" in each of {chunks} parts" if chunks > 1 else ""
+        going_on = f", going on from {self._place(epoch)}" if self.start else ""
+        self._print(f"{self.title}: {epochs}{parts}{going_on}")
 
     def update(self, row: dict[str, Any]) -> None:
-        """A line each time another tenth is done."""
-        done = row["epoch"] + 1
-        if done * LINES // self.epochs == self.shown * LINES // self.epochs:
+        """A line each time another tenth of all is done."""
+        done, total = self.chunk * self.epochs + row["epoch"] + 1, self.chunks * self.epochs
+        if done * LINES // total == self.shown * LINES // total:
             return
         self.shown = done
         spent = time.perf_counter() - self.began
-        left = spent / (done - self.start) * (self.epochs - done)
-        self._print(f"  epoch {done}/{self.epochs} | {clock(left)} left | {summary(row)}")
+        left = spent / (done - self.start) * (total - done)
+        place = self._place(f"{row['epoch'] + 1}/{self.epochs}")
+        self._print(f"  {place} | {clock(left)} left | {summary(row)}")
+
+    def _place(self, epoch: object) -> str:
+        part = f"part {self.chunk + 1} of {self.chunks}, " if self.chunks > 1 else ""
+        return f"{part}epoch {epoch}"
 
     def note(self, line: str) -> None:
         """A line between the others."""

@@ -54,11 +54,13 @@ class RunFolder:
     Args:
         path: Where it is, or will be.
         config: A frozen dataclass. Fields whose metadata is `NOT_IDENTITY` are not compared.
+        any_device: Whether a finished run may have been made on another device.
     """
 
-    def __init__(self, path: Path, config: Any) -> None:
+    def __init__(self, path: Path, config: Any, any_device: bool = False) -> None:
         self.path = Path(path)
         self.config = config
+        self.any_device = any_device
         self.lock = FolderLock(self.path)
 
     def open(self, *, fresh: bool = False, space: int = 0, lines: int = 0, arrays: int = 0) -> None:
@@ -88,7 +90,7 @@ class RunFolder:
                 self._check_config()
             written = _size(self.path / METRICS)
             _reserve(self.path / "space.tmp", 2 * space + max(0, beside - written) + 4096)
-            if not (self.path / CONFIG).exists():
+            if not self._has_begun():
                 _write_whole(self.path / CONFIG, _json(settings_of(self.config)))
         except OSError as error:
             self.close()
@@ -139,6 +141,7 @@ class RunFolder:
                     f"bytes, not {length}): it was changed. Start anew with --fresh."
                 )
             file.truncate(length)
+        read_metrics(self.path)  # now, and not when all is trained
         return Checkpoint(tensors, facts)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -180,21 +183,27 @@ class RunFolder:
                 f"can, the same command without --fresh goes on from the last checkpoint."
             ) from error
 
+    def _has_begun(self) -> bool:
+        """Whether there is anything to lose: what was refused, or stopped at once, left nothing."""
+        return (self.path / RESULT).exists() or (self.path / CHECKPOINT).exists()
+
     def _check_config(self) -> None:
         """Refuse a folder that holds another run."""
         path = self.path / CONFIG
-        if not path.exists():
-            if (self.path / RESULT).exists() or (self.path / CHECKPOINT).exists():
-                raise ValueError(
-                    f"{self.path} holds a run without its {CONFIG}, so it cannot be told whose it "
-                    f"is. Name another folder with --out, or start anew with --fresh."
-                )
+        if not self._has_begun():
             return
+        if not path.exists():
+            raise ValueError(
+                f"{self.path} holds a run without its {CONFIG}, so it cannot be told whose it is. "
+                f"Name another folder with --out, or start anew with --fresh."
+            )
         fields = dataclasses.fields(self.config)
         # A setting that is younger than the folder had there what is now its default.
         young = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
         held, asked = {**_plain(young), **read_json(path)}, settings_of(self.config)
         free = {f.name for f in fields if not f.metadata.get("identity", True)}
+        if self.any_device and (self.path / RESULT).exists():
+            free.add("device")
         names = [n for n in {**held, **asked} if n not in free and held.get(n) != asked.get(n)]
         if names:
             differences = "; ".join(
@@ -212,7 +221,7 @@ class RunFolder:
 def settings_of(config: Any) -> dict[str, Any]:
     """A dataclass as JSON holds it, and the checksums of the files that it names, if it has any."""
     files = getattr(config, "files", {})
-    return _plain(dataclasses.asdict(config) | ({"files": files} if files else {}))
+    return _plain(_finite(dataclasses.asdict(config) | ({"files": files} if files else {})))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -233,8 +242,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a run folder's metrics, first to last."""
-    with open(Path(path) / METRICS) as file:
-        return [json.loads(line) for line in file]
+    path = Path(path) / METRICS
+    with open(path) as file:
+        try:
+            return [json.loads(line) for line in file]
+        except ValueError as error:
+            raise ValueError(
+                f"{path} has a line that is no JSON ({error}). It was changed by hand, or damaged; "
+                f"start anew with --fresh."
+            ) from error
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

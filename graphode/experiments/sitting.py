@@ -25,8 +25,9 @@ def sit(
         line: A result in one line.
     """
     console = console or Console()
+    any_device = getattr(config, "device", None) == "auto"
     config = config.resolved()
-    folder = RunFolder(config.out, config)
+    folder = RunFolder(config.out, config, any_device)
     result = None if config.fresh else folder.result
     if result is not None:
         try:

@@ -124,7 +124,7 @@ def rich_table(rows: Sequence[Row], title: str, costs: bool = True) -> Table:
     table = Table(title=title, show_lines=True)
     table.add_column("model", no_wrap=True, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for model in models:
         ours = (_lines(cells.get((model, column)), costs) for column in columns)
         marked = [

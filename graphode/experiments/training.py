@@ -28,19 +28,19 @@ class Outcome:
 
     Attributes:
         selected: Of each member its seed, its selected epoch (−1 for none), and its metrics there.
-        diverged: By the seed of a member that was set aside, the epoch in which its loss was no
-            number.
         seconds: Spent training, over all sittings.
         ensemble: The last chunk's members with their final parameters; NaN of who diverged.
         parameters: Of all members at their selected epochs, by name, if `keep_selected` asked for
             them; those of a member without one are its first.
+        diverged: By the seed of a member that was set aside, the epoch in which its loss was no
+            number.
     """
 
     selected: dict[str, list[float]]
-    diverged: dict[int, int]
     seconds: float
     ensemble: Any
     parameters: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    diverged: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 def train(
@@ -143,7 +143,7 @@ def train(
         with torch.no_grad():
             for name, parameter in parameters_of(ensemble).items():
                 parameter.copy_(start.tensors[name])
-    return Outcome(selected, diverged, seconds, ensemble, parameters)
+    return Outcome(selected, seconds, ensemble, parameters, diverged)
 
 
 def _lost(trainer: Trainer, first: int, count: int, known: Collection[int]) -> dict[int, int]:

@@ -22,14 +22,16 @@ NODES = 1500  # drawn at most; more are a blot
 def followed(
     ensemble: Ensemble, x: SparseFeatures, graph: Graph, data: NodeData, members: int
 ) -> dict[str, np.ndarray]:
-    """What to keep of the first members' paths; nothing of a model without a flow.
+    """What to keep of the paths of the first members that have not diverged.
+
+    Nothing of a model without a flow.
 
     Returns:
         `times [time]`, `projected [time, nodes, 2]`, `labels [nodes]`, `energy [members, time]`.
     """
     energies, projected = [], None
     nodes = torch.linspace(0, data.num_nodes - 1, min(NODES, data.num_nodes)).round().long()
-    for index in range(min(members, len(ensemble))):
+    for index in _healthy(ensemble)[:members]:
         model = ensemble.member(index).eval()
         if not isinstance(model, GDE):
             return {}
@@ -47,6 +49,11 @@ def followed(
         "labels": data.labels[nodes].numpy(),
         "energy": torch.stack(energies).to(torch.float64).numpy(),
     }
+
+
+def _healthy(ensemble: Ensemble) -> list[int]:
+    finite = [p.isfinite().flatten(1).all(1) for p in ensemble.parameters()]
+    return torch.stack(finite).all(0).nonzero().flatten().tolist()
 
 
 def principal_components(states: Tensor) -> Tensor:

@@ -267,3 +267,22 @@ def test_interrupting_the_command_line_is_no_traceback(monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["run", "node-classification"])
     assert stopped.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weight_decay", float("nan")),
+        ("weight_decay", -0.1),
+        ("field_decay", float("inf")),
+        ("checkpoint_seconds", float("nan")),
+        ("trajectories", -3),
+        ("rtol", 0.0),
+        ("t1", 0.0),
+        ("t1", float("nan")),
+        ("seed", 2**63),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused_before_training(name, value):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        NodeClassification.of("gcde_dpr5", "cora_linqs", **{name: value})

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from graphode.experiments import progress
 from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display, summary
 
 ROW = {
@@ -74,7 +75,7 @@ def test_a_narrow_terminal_shows_all_that_a_wide_one_does(width):
     words = " ".join(" ".join(lines).split())
     for word in (
         "gcde_rk4 on cora_linqs, 100 members, part 2 of 4",
-        "42/2000 -:--:-- left",
+        "2042/8000 -:--:-- left",
         "loss 0.500, validation 0.750",
         "validation accuracy 81.2 ± 0.4 %",
         "20.5 evaluations",
@@ -87,7 +88,38 @@ def test_chunks_are_numbered():
     with display(console, "model", 10) as shown:
         shown.begin(1, 4, 0)
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == "model, part 2 of 4: 10 epochs\n"
+    said = "model: 10 epochs in each of 4 parts, going on from part 2 of 4, epoch 0\n"
+    assert console.file.getvalue() == said
+
+
+def test_lines_and_time_left_are_of_all_parts(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
+    console = Console(file=io.StringIO())
+    with display(console, "model", 10) as shown:
+        for part in range(5):
+            shown.begin(part, 5, 0)
+            for epoch in range(10):
+                shown.update({**ROW, "epoch": epoch})
+    assert isinstance(console.file, io.StringIO)
+    first, *lines = console.file.getvalue().splitlines()
+    assert first == "model: 10 epochs in each of 5 parts"
+    assert len(lines) == 10
+    # The clock moves by a second a line: after two of ten tenths eight more.
+    assert lines[1].startswith("  part 1 of 5, epoch 10/10 | 0:08 left | ")
+    assert lines[-1].startswith("  part 5 of 5, epoch 10/10 | 0:00 left | ")
+
+
+def test_the_bar_goes_on_from_part_to_part():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    shown = LiveDisplay(console, "model", 10)
+    shown.begin(0, 2, 0)
+    shown.update({**ROW, "epoch": 9})
+    shown.begin(1, 2, 0)
+    (task,) = shown.progress.tasks
+    assert (task.completed, task.total, task.fields["summary"]) == (10, 20, "")
+    shown.update({**ROW, "epoch": 4})
+    assert task.completed == 15
 
 
 def test_one_of_a_kind_is_no_plural():

@@ -37,8 +37,14 @@ def test_the_same_settings_open_the_folder_again(tmp_path):
     assert json.loads((tmp_path / "deep" / "run" / "config.json").read_text())["widths"] == [4, 4]
 
 
+def begun(path, config=None) -> RunFolder:
+    folder = opened(path, config)
+    folder.save({"a": torch.ones(2)}, {"epoch": 1})
+    return folder
+
+
 def test_other_settings_are_refused_by_name(tmp_path):
-    opened(tmp_path)
+    begun(tmp_path)
     text = r"lr is 0.1 there, 0.2 here; widths is \[4, 4\] there, \[8\] here.*--out.*--fresh"
     with pytest.raises(ValueError, match=text):
         opened(tmp_path, Config(lr=0.2, widths=(8,)))
@@ -46,8 +52,47 @@ def test_other_settings_are_refused_by_name(tmp_path):
         _ = RunFolder(tmp_path, Config(lr=0.2)).result
 
 
-def test_a_setting_younger_than_the_folder_had_its_default_there(tmp_path):
+def test_a_run_that_has_left_nothing_claims_no_folder(tmp_path):
     opened(tmp_path)
+    begun(tmp_path, Config(lr=0.2))
+    assert json.loads((tmp_path / "config.json").read_text())["lr"] == 0.2
+    with pytest.raises(ValueError, match=r"lr is 0\.2 there, 0\.1 here"):
+        opened(tmp_path)
+
+
+def test_settings_that_are_no_numbers_are_the_same_again(tmp_path):
+    begun(tmp_path, Config(lr=float("nan")))
+    opened(tmp_path, Config(lr=float("nan")))
+
+
+def test_a_finished_run_can_be_read_from_another_device(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class OnDevice(Config):
+        device: str = "cpu"
+
+    folder = opened(tmp_path, OnDevice(device="cuda"))
+    folder.save({"a": torch.ones(2)}, {"epoch": 1})
+    folder.close()
+    with pytest.raises(ValueError, match="device is 'cuda' there, 'cpu' here"):
+        RunFolder(tmp_path, OnDevice(), any_device=True).open()  # it would go on here
+    folder.finish({"done": True})
+    assert RunFolder(tmp_path, OnDevice(), any_device=True).result == {"done": True}
+    with pytest.raises(ValueError, match="device is 'cuda' there, 'cpu' here"):
+        _ = RunFolder(tmp_path, OnDevice()).result
+
+
+def test_a_damaged_line_of_the_metrics_is_refused_before_training_goes_on(tmp_path):
+    folder = opened(tmp_path)
+    folder.append([{"epoch": 0}, {"epoch": 1}])
+    folder.save({"a": torch.ones(2)}, {"epoch": 2})
+    text = (tmp_path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(text.replace('"epoch": 0', '"ep?ch"; 0'))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has a line that is no JSON.*--fresh"):
+        folder.checkpoint()
+
+
+def test_a_setting_younger_than_the_folder_had_its_default_there(tmp_path):
+    begun(tmp_path)
     held = json.loads((tmp_path / "config.json").read_text())
     del held["widths"]
     (tmp_path / "config.json").write_text(json.dumps(held))
