@@ -160,7 +160,11 @@ def energies(runs: Mapping[str, Path], title: str, path: Path) -> None:
 def depths(runs: Mapping[int, Path], title: str, path: Path) -> None:
     """Accuracy of GCN* by its number of layers."""
     results = [read_json(folder / RESULT)["metrics"]["test_accuracy"] for folder in runs.values()]
-    means, stds = ([100 * result[name] for result in results] for name in ("mean", "std"))
+    # A run whose members all failed has neither, and no mark.
+    means, stds = (
+        [np.nan if (value := result[name]) is None else 100 * value for result in results]
+        for name in ("mean", "std")
+    )
     with picture(path, width=3.6) as (axes,):
         axes.errorbar(list(runs), means, stds, fmt="o-", capsize=3, markersize=4)
         axes.set_xticks(list(runs))
