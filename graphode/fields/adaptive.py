@@ -11,7 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
-from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_positive,
+    check_widths,
+)
 from graphode.graphs import Graph
 from graphode.graphs.pattern import Pattern
 from graphode.graphs.product import sampled_product
@@ -51,6 +57,7 @@ class AdaptiveField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels, attention_channels=attention_channels)
         if neighbors is not None:
             check_positive("neighbors", neighbors, "None looks at all nodes.")
         self.channels, self.neighbors = channels, neighbors

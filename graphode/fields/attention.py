@@ -16,7 +16,13 @@ from graphode.fields.activation import Activation, find_activation
 from graphode.fields.edge_attention import attend, edge_softmax, neighbours
 from graphode.fields.gat_scores import gat_scores
 from graphode.fields.gatv2_scores import gatv2_scores
-from graphode.fields.validation import check_channels, check_dtype, check_graph, check_positive
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_positive,
+    check_widths,
+)
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -61,6 +67,7 @@ class AttentionField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
         check_positive("heads", heads, "One head is the paper's.")
         if scores not in ("gat", "gatv2"):
             raise ValueError(f"Unknown scores {scores!r}. Choose one of: gat, gatv2.")

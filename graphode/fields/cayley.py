@@ -12,7 +12,13 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_dtype, check_graph
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_positive,
+    check_widths,
+)
 from graphode.graphs import Graph, cayley
 from graphode.graphs.normalization import LAPLACIANS
 
@@ -45,6 +51,9 @@ class CayleyField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
+        check_positive("order", order, "0 mixes channels alone.", least=0)
+        check_positive("iterations", iterations, "Some 8 are enough for a zoom of 1.", least=0)
         self.channels, self.order, self.iterations = channels, order, iterations
         self.activation = find_activation(activation)
         # Real parts of all powers, then imaginary parts of those that have one.
@@ -71,10 +80,12 @@ class CayleyField(nn.Module):
         if graph.kind not in LAPLACIANS:
             kind = "sym_laplacian"
             graph = made_once(source_of(graph), kind, lambda source: source.normalize(kind))
-        powers = cayley(graph, h, self.order, self.zoom.to(h.dtype), self.iterations)
+        # There are no complex numbers of less than float32 to reckon with.
+        wide = h.to(torch.promote_types(h.dtype, torch.float32))
+        powers = cayley(graph, wide, self.order, self.zoom.to(wide.dtype), self.iterations)
         # 2 Re(C h (A + iB)) = 2 Re(C h) A − 2 Im(C h) B
         terms = torch.cat([powers[:1].real, 2 * powers[1:].real, -2 * powers[1:].imag])
-        return self.activation(mixed(terms, self.weight, self.bias))
+        return self.activation(mixed(terms.to(h.dtype), self.weight, self.bias))
 
     def extra_repr(self) -> str:
         """Width and order."""

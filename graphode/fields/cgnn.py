@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_dtype, check_graph, check_packed
+from graphode.fields.validation import check_dtype, check_graph, check_packed, check_widths
 from graphode.graphs import Graph
 
 
@@ -37,6 +37,7 @@ class CGNNField(WithStart):
 
     def __init__(self, channels: int, mixes: bool = True, alpha: float = 0.9) -> None:
         super().__init__()
+        check_widths(channels=channels)
         if not 0 < alpha < 1:
             raise ValueError(
                 f"`alpha` must be between 0 and 1, but is {alpha}. Solutions are bounded below 1."
@@ -51,12 +52,23 @@ class CGNNField(WithStart):
         """How much of a state diffusion keeps."""
         return torch.sigmoid(self.raw_alpha)
 
-    def mixing(self) -> Float[Tensor, "channels channels"] | None:
-        """W, symmetric with eigenvalues in (0, 1)."""
+    def modes(self) -> tuple[Float[Tensor, " channels"], Float[Tensor, "channels channels"]] | None:
+        """ω and U, the eigenvalues and the eigenvectors of W."""
         if self.generator is None or self.raw_spectrum is None:
             return None
-        basis = torch.matrix_exp(self.generator - self.generator.t())
-        return (basis * torch.sigmoid(self.raw_spectrum)) @ basis.t()
+        # torch's exponential of a matrix in half precision is wrong, NaN on a CPU.
+        precise = torch.promote_types(self.generator.dtype, torch.float32)
+        generator = self.generator.to(precise)
+        basis = torch.matrix_exp(generator - generator.t())
+        return torch.sigmoid(self.raw_spectrum.to(precise)), basis
+
+    def mixing(self) -> Float[Tensor, "channels channels"] | None:
+        """W, symmetric with eigenvalues in (0, 1)."""
+        modes = self.modes()
+        if modes is None:
+            return None
+        spectrum, basis = modes
+        return ((basis * spectrum) @ basis.t()).to(self.raw_alpha.dtype)
 
     def forward(
         self, t: float | Tensor, z: Float[Tensor, "*batch nodes both"], graph: Graph
@@ -82,9 +94,11 @@ def cgnn_solution(
 ) -> Float[Tensor, "*batch nodes both"]:
     """Where `CGNNField` carries the packed state `z` in time `t`, in closed form.
 
-    In the eigenvectors of A (nodes) and W (channels), with eigenvalues μ and ω, each component
-    moves alone: x(t) = exp(λt) x(0) + (exp(λt) − 1)/λ e, λ = μ − 1 + ω − 1. One dense
-    decomposition of A for each graph of a batch: for graphs of some thousand nodes at most.
+    In the eigenvectors of Â (nodes) and W (channels), with eigenvalues μ and ω, each component
+    moves alone: x(t) = exp(λt) x(0) + (exp(λt) − 1)/λ e, λ = α/2 (1 + μ) − 1 + ω − 1. One dense
+    decomposition of Â for each graph of a batch: for graphs of some thousand nodes at most. α, ω
+    and U are known and differentiate like anything else; gradients to weights of the graph need
+    eigenvalues μ that are distinct.
 
     Args:
         field: The field.
@@ -97,11 +111,9 @@ def cgnn_solution(
             "The closed form needs a symmetric matrix, but the graph is directed or normalised by "
             'rows. Use `graph.normalize("sym")` of an undirected graph, or solve numerically.'
         )
-    mixing = field.mixing()
-    mixed = None if mixing is None else torch.linalg.eigh(mixing)
-    parts = graph.flatten(z).split(graph.sizes, -2)
+    modes, parts = field.modes(), graph.flatten(z).split(graph.sizes, -2)
     moved = [
-        _moved(field.alpha, mixed, part, one.to_dense(), time)
+        _moved(field.alpha, modes, part, one.to_dense(), time)
         for part, one, time in zip(parts, graph.unbatch(), _times(t, z, graph), strict=True)
     ]
     return torch.cat(moved, -2).reshape(z.shape) if moved else z
@@ -117,20 +129,20 @@ def _times(t: float | Tensor, z: Tensor, graph: Graph) -> Sequence[float | Tenso
 
 def _moved(
     alpha: Tensor,
-    mixed: tuple[Tensor, Tensor] | None,
+    modes: tuple[Tensor, Tensor] | None,
     z: Tensor,
     matrix: Tensor,
     t: float | Tensor,
 ) -> Tensor:
-    """The state of one graph after the time t, given the spectrum and the eigenvectors of W."""
-    h, e = z.chunk(2, -1)
-    nodes = torch.eye(len(matrix), dtype=z.dtype, device=z.device)
-    diffusion = alpha / 2 * (nodes + matrix.to(z.dtype)) - nodes
-    node_rates, node_basis = torch.linalg.eigh(diffusion)
-    rates, channel_basis = node_rates[:, None], torch.eye(h.shape[-1]).to(z)
-    if mixed is not None:
-        spectrum, channel_basis = mixed
+    """The state of one graph after the time t, given ω and U."""
+    precise = torch.promote_types(z.dtype, torch.float32)  # half precision has no decomposition
+    h, e = z.to(precise).chunk(2, -1)
+    values, node_basis = torch.linalg.eigh(matrix.to(precise))
+    rates = alpha.to(precise) / 2 * (1 + values[:, None]) - 1
+    channel_basis = torch.eye(h.shape[-1]).to(h)
+    if modes is not None:
+        spectrum, channel_basis = (part.to(precise) for part in modes)
         rates = rates + spectrum - 1
     start, source = (node_basis.t() @ part @ channel_basis for part in (h, e))
     moved = torch.exp(rates * t) * start + torch.expm1(rates * t) / rates * source
-    return torch.cat([node_basis @ moved @ channel_basis.t(), e], -1)
+    return torch.cat([node_basis @ moved @ channel_basis.t(), e], -1).to(z.dtype)

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_dtype, check_graph
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_positive,
+    check_widths,
+)
 from graphode.graphs import Graph, chebyshev, scaled_laplacian
 
 
@@ -43,6 +49,8 @@ class ChebField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
+        check_positive("order", order, "0 mixes channels alone.", least=0)
         self.channels, self.order = channels, order
         self.largest_eigenvalue = largest_eigenvalue
         self.activation = find_activation(activation)

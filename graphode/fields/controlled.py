@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_channels, check_closes, check_dtype, check_packed
+from graphode.fields.validation import (
+    check_channels,
+    check_closes,
+    check_dtype,
+    check_packed,
+    check_widths,
+)
 
 How = Literal["add", "concat", "source"]
 
@@ -56,6 +62,7 @@ class Controlled(Extension):
         self.field: Any = field
         self.channels = channels
         self.control_channels = channels if control_channels is None else control_channels
+        check_widths(channels=channels, control_channels=self.control_channels)
         self.how = how
         self.weight = None
         if how != "concat":

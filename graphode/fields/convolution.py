@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.fused_convolution import convolve
-from graphode.fields.validation import check_channels, check_dtype, check_graph
+from graphode.fields.validation import check_channels, check_dtype, check_graph, check_widths
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import DenseGraph, Graph
 
@@ -36,6 +36,7 @@ class GraphConvolution(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__()
+        check_widths(in_channels=in_channels, out_channels=out_channels)
         self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.fields.structure import made_once, recording, source_of
+from graphode.fields.validation import check_positive
 from graphode.graphs import Graph
 
 # Numbers below are not norms any more but rounding.
@@ -110,10 +111,13 @@ def _power(
     if torch.is_inference_mode_enabled():
         with recording(h, graph, t) as (h, graph, t):
             return _power(field, h, graph, t, iterations, seed, step)
+    check_positive("iterations", iterations, "Some 20 to 40 come close.")
     push, pull = _products(field, h, graph, t)
-    # Drawn on the CPU: the same on every device.
-    v = torch.randn(h.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    v, growths = v.to(h), []
+    # Drawn on the CPU, the same on every device; and once for all samples, so that none depends
+    # on who else is in the batch.
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(h.shape[-2:], generator=generator, dtype=torch.float64)
+    v, growths = v.to(h).expand(h.shape), []
     for _ in range(iterations):
         v = v / torch.linalg.vector_norm(v, dim=(-2, -1), keepdim=True).clamp(min=TINY)
         v = step(push, pull, v)

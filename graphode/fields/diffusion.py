@@ -20,6 +20,7 @@ from graphode.fields.validation import (
     check_graph,
     check_packed,
     check_positive,
+    check_widths,
 )
 from graphode.graphs import Graph, diffuse, random_walks
 
@@ -52,6 +53,7 @@ class DiffusionField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
         check_positive("steps", steps, "DCRNN uses 2 or 3.")
         self.channels, self.steps = channels, steps
         self.directions = 2 if both_directions else 1
@@ -106,6 +108,7 @@ class WalkPowerField(WithStart):
         self, channels: int, terms: int = 8, activation: str | Activation | None = "tanh"
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
         check_positive("terms", terms, "Some 8 are enough for s up to 1 or a few.")
         self.channels, self.terms = channels, terms
         self.activation = find_activation(activation)

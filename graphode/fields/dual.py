@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.convolution import GraphConvolution
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_graph
+from graphode.fields.validation import check_channels, check_graph, check_positive
 from graphode.graphs import Graph, ppmi
 
 
@@ -46,6 +46,11 @@ class DualField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_positive("walk_length", walk_length, "The paper's walks have a few steps.")
+        if walks_per_node is not None:
+            check_positive(
+                "walks_per_node", walks_per_node, "None counts what all walks would meet."
+            )
         self.channels = channels
         self.walks = (walk_length, walks_per_node, None, seed)
         self.activation = find_activation(activation)

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from graphode.fields.structure import once, source_of
+from graphode.fields.structure import latest, once, source_of
+from graphode.flows.masks import is_recorded
 from graphode.graphs import Graph
 from graphode.graphs.derivatives import Sparsity
 from graphode.graphs.kernels import has_triton
@@ -51,7 +52,15 @@ def neighbours(graph: Graph, copies: int = 1) -> Neighbours:
     """The edges of the source of a graph; of `copies` of it, one after the other."""
     source = source_of(graph)
     pattern = source._pattern
-    around = once(pattern, ("neighbours", copies), lambda: _neighbours(pattern, copies))
+
+    def make() -> Neighbours:
+        return _neighbours(pattern, copies)
+
+    # A copy of the edges for every sample of a batch is not kept for every size of a batch.
+    if copies == 1:
+        around = once(pattern, "neighbours", make)
+    else:
+        around = latest(pattern, "repeated neighbours", copies, make)
     if not source._is_thinned:
         return around
     return around._replace(is_dropped=(pattern.arrange(source.edge_weight) == 0).repeat(copies))
@@ -62,7 +71,8 @@ def _neighbours(pattern: Pattern, copies: int) -> Neighbours:
     source = places.col
     target = torch.repeat_interleave(places.crow.diff(), output_size=len(source)).long()
     is_loop = source == target
-    if not torch.compiler.is_compiling() and not bool(is_loop.any()):
+    may_ask = not (torch.compiler.is_compiling() or is_recorded(source.device))
+    if may_ask and not bool(is_loop.any()):
         is_loop = None
     return Neighbours(source, target, is_loop, places)
 

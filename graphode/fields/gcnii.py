@@ -14,7 +14,13 @@ from torch.nn import functional
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.dropout import Dropout
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_dtype, check_graph, check_packed, check_positive
+from graphode.fields.validation import (
+    check_dtype,
+    check_graph,
+    check_packed,
+    check_positive,
+    check_widths,
+)
 from graphode.flows.stochastic import Redraw
 from graphode.graphs import Graph
 
@@ -60,6 +66,7 @@ class GCNIIField(WithStart):
         force: bool = False,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
         if not 0 <= alpha <= 1 or mixing < 0:
             raise ValueError(
                 f"`alpha` must be between 0 and 1 and `mixing` 0 or more, but they are {alpha} and "

@@ -17,6 +17,7 @@ from graphode.fields.validation import (
     check_graph,
     check_packed,
     check_positive,
+    check_widths,
 )
 from graphode.graphs import Graph
 from graphode.graphs.product import sampled_product
@@ -56,6 +57,7 @@ class GRANDField(WithStart):
         source: bool = False,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels, attention_channels=attention_channels)
         check_positive("heads", heads, "One is enough to begin with.")
         self.channels, self.heads, self.linear = channels, heads, linear
         self.key = nn.Linear(channels, heads * attention_channels)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.structure import AttributedGraph
-from graphode.fields.validation import check_closes, check_dtype, check_graph
+from graphode.fields.validation import check_attributes, check_closes, check_dtype, check_graph
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
 
@@ -64,7 +64,7 @@ class MessagePassingField(nn.Module):
         attributes = None
         if isinstance(graph, AttributedGraph):
             graph, attributes = graph
-            _check_attributes(graph, attributes)
+            check_attributes(graph, attributes)
         check_graph(self, graph)
         flat = checked_state(graph.flatten(h), graph)
         source, target = graph.edge_index
@@ -102,13 +102,4 @@ def _check_message(field: MessagePassingField, shown: Tensor, h: Tensor) -> None
             f"The message of MessagePassingField sees {shown.shape[-1]} channels an edge, with a "
             f"state of shape {list(h.shape)}, but takes {first.in_features}. Build it for "
             f"{shown.shape[-1]}, or encode the state to another width first."
-        )
-
-
-def _check_attributes(graph: Graph, attributes: Tensor) -> None:
-    if attributes.dim() != 2 or attributes.shape[0] != graph.num_edges:
-        raise ValueError(
-            f"Edge attributes must have shape [{graph.num_edges}, attributes], one row for each "
-            f"edge of the graph, but have shape {list(attributes.shape)}. A normalised graph has "
-            f"self-loops too: give attributes for `graph.edge_index` as it is."
         )

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphode.fields.extension import WithStart
-from graphode.fields.validation import check_channels, check_graph, check_packed
+from graphode.fields.validation import check_channels, check_graph, check_packed, check_widths
 from graphode.graphs import Graph
 
 
@@ -33,6 +33,7 @@ class PageRankField(WithStart):
 
     def __init__(self, channels: int, alpha: float = 0.1) -> None:
         super().__init__()
+        check_widths(channels=channels)
         if not 0 <= alpha <= 1:
             raise ValueError(
                 f"`alpha` must be between 0 and 1, but is {alpha}. APPNP has 0.1; 0 is diffusion."

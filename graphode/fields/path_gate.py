@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphode.fields.extension import Extension, pack, unpack
-from graphode.fields.validation import check_closes, check_dtype, check_packed
+from graphode.fields.validation import check_closes, check_dtype, check_packed, check_widths
 
 
 class PathGate(Extension):
@@ -41,6 +41,7 @@ class PathGate(Extension):
 
     def __init__(self, field: Callable[..., Tensor], channels: int, gate: bool = True) -> None:
         super().__init__()
+        check_widths(channels=channels)
         self.field: Any = field
         self.channels = channels
         self.weight = nn.Parameter(torch.empty(channels, 1)) if gate else None

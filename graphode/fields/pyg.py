@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphode.fields.extension import Extension
 from graphode.fields.structure import AttributedGraph, repeated_edges, source_of
-from graphode.fields.validation import check_channels, check_closes, check_graph
+from graphode.fields.validation import check_attributes, check_channels, check_closes, check_graph
 from graphode.flows.masks import is_mapped, is_recorded, is_traced
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
@@ -23,10 +23,10 @@ class ConvField(Extension):
 
     Such layers normalise by themselves, so they are given the source of a normalised graph. The
     edge weights are passed where the layer's `forward` has an `edge_weight`, the attributes of an
-    `AttributedGraph` where it has an `edge_attr`. Leading dimensions of the state become copies
-    of the graph, side by side; a layer whose `forward` has a `batch` (`GPSConv`) is told which node
-    belongs to which of them. A layer with dropout draws a new mask at every evaluation, as it does
-    in PyG: use it with fixed steps.
+    `AttributedGraph` as its `edge_attr`; a layer that looks at none refuses them. Leading
+    dimensions of the state become copies of the graph, side by side; a layer whose `forward` has a
+    `batch` (`GPSConv`) is told which node belongs to which of them. A layer with dropout draws a
+    new mask at every evaluation, as it does in PyG: use it with fixed steps.
 
     Edges that `EdgeDropout` has dropped are left out. Under `vmap`, `torch.compile` and in CUDA
     graphs, where no shape may depend on a mask, they are passed with the weight 0 instead.
@@ -52,6 +52,10 @@ class ConvField(Extension):
         self.needs_attributes = (
             "edge_attr" in named and named["edge_attr"].default is inspect.Parameter.empty
         )
+        passes_on = any(each.kind is each.VAR_KEYWORD for each in named.values())
+        # A layer of PyG that could take attributes but was built for none has edge_dim = None.
+        is_blind = getattr(layer, "edge_dim", 0) is None
+        self.takes_attributes = ("edge_attr" in named or passes_on) and not is_blind
         self.takes_start = "x_0" in named
         self.takes_batch = "batch" in named
         _check_layer(layer, named)
@@ -73,6 +77,7 @@ class ConvField(Extension):
                     f"{type(self.field).__name__} works on its source, but this one is "
                     f"({graph.kind!r}). Use `AttributedGraph(graph.source, …)`."
                 )
+            self._check_attributes(graph, attributes)
         elif self.needs_attributes:
             raise ValueError(
                 f"{type(self.field).__name__} needs edge attributes, but the graph has none. Pass "
@@ -104,7 +109,7 @@ class ConvField(Extension):
         if isinstance(channels, int) and channels > 0:  # -1: it learns its width from the first
             what = f" (those of its layer {type(self.field).__name__})"
             check_channels(self, x, channels, what)
-        dx = self.field(x, **named)
+        dx = self._called(x, named)
         check_closes(
             self,
             dx,
@@ -115,6 +120,29 @@ class ConvField(Extension):
         if self.takes_start:
             dx = torch.cat([dx, torch.zeros_like(dx)], -1)
         return dx.reshape(h.shape)
+
+    def _check_attributes(self, graph: Graph, attributes: Tensor) -> None:
+        if not self.takes_attributes:
+            raise ValueError(
+                f"{type(self.field).__name__} as it was built looks at no edge attributes, but was "
+                f"given an `AttributedGraph`. Give it the `graph` inside, or build a layer that "
+                f"takes them, such as `GATConv(…, edge_dim={attributes.shape[-1]})`."
+            )
+        check_attributes(graph, attributes)
+
+    def _called(self, x: Tensor, named: dict[str, Tensor]) -> Tensor:
+        if not self.takes_attributes or "edge_attr" in named:
+            return self.field(x, **named)
+        try:
+            return self.field(x, **named)
+        except (AssertionError, AttributeError, TypeError) as error:
+            # Nothing in a signature tells layers that need attributes from those that can do
+            # without.
+            raise ValueError(
+                f"{type(self.field).__name__} failed on a graph without edge attributes "
+                f"({error!r}). If it needs them, pass `AttributedGraph(graph, edge_attributes)` in "
+                f"its place."
+            ) from error
 
     def _can_thin(self, h: Tensor) -> bool:
         """Whether edges that were dropped may be left out; their number is no constant."""

@@ -102,7 +102,7 @@ def sum_over_neighbors(
 
     In a matrix too, a weight of 0 is no edge: nothing is sent, and the weight has no gradient.
     """
-    if isinstance(graph, DenseGraph) and h.shape[-2] == graph.matrix.shape[-1]:
+    if isinstance(graph, DenseGraph) and _is_stacked(h, graph.matrix):
         edges = graph.matrix != 0
         # Elsewhere a message is asked at 1, and not used: that of a node to itself may be infinite.
         differences = torch.where(edges[..., None], h[..., None, :, :] - h[..., :, None, :], 1.0)
@@ -115,6 +115,12 @@ def sum_over_neighbors(
     zeros = messages.new_zeros(*flat.shape[:-1], messages.shape[-1])
     summed = zeros.index_add(-2, target, messages)
     return summed.reshape(*h.shape[:-1], summed.shape[-1])
+
+
+def _is_stacked(h: Tensor, matrix: Tensor) -> bool:
+    """Whether a state ends in the dimensions of a batch of matrices, its nodes and its channels."""
+    rows = matrix.shape[:-1]
+    return h.shape[-1 - len(rows) : -1] == rows
 
 
 def _with_own(module: Any, summed: Tensor, h: Tensor) -> Tensor:

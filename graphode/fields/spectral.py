@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.chebyshev import mixed
 from graphode.fields.structure import made_once, source_of
-from graphode.fields.validation import check_channels, check_dtype, check_graph
+from graphode.fields.validation import (
+    check_channels,
+    check_dtype,
+    check_graph,
+    check_positive,
+    check_widths,
+)
 from graphode.graphs import Graph, SpectralBasis, spectral_basis
 from graphode.graphs.validation import checked_state
 
@@ -48,11 +54,14 @@ class SpectralField(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(channels=channels)
         if knots < 2:
             raise ValueError(
                 f"`knots` must be 2 or more, but is {knots}. A piecewise linear function on [0, 2] "
                 f"has knots at both ends."
             )
+        if num_modes is not None:
+            check_positive("num_modes", num_modes, "None keeps all.")
         self.channels, self.knots, self.num_modes = channels, knots, num_modes
         self.activation = find_activation(activation)
         self.weight = nn.Parameter(torch.empty(knots, channels, channels))

@@ -103,6 +103,29 @@ def once(owner: Any, name: Hashable, make: Callable[[], Any]) -> Any:
     return known[name]
 
 
+def latest(owner: Any, name: Hashable, key: Hashable, make: Callable[[], Any]) -> Any:
+    """`make()`, remembered with `owner` until another `key` comes under that name.
+
+    What a CUDA graph has recorded stays: its replays read it where it lies.
+    """
+    if torch.compiler.is_compiling():
+        return make()
+    known = _remembered.setdefault(owner, {})
+    if (name, key) not in known:
+        if _is_recording():  # it holds no values yet, and its memory is that of the recording
+            return make()
+        known.pop((name, known.get(name)), None)
+        known[name] = key
+    elif _is_recording() and known.get(name) == key:
+        del known[name]  # it is not the one to go
+    return once(owner, (name, key), make)
+
+
+def _is_recording() -> bool:
+    """Whether a CUDA graph is being recorded."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 @contextmanager
 def recording(*arguments: Any) -> Iterator[tuple[Any, ...]]:
     """Out of inference mode, where nothing is recorded, with copies of tensors made in it."""

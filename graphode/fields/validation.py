@@ -59,6 +59,16 @@ def check_graph(field: nn.Module, graph: Any) -> None:
         )
 
 
+def check_attributes(graph: Graph, attributes: Tensor) -> None:
+    """Refuse edge attributes that are not one row for each edge."""
+    if attributes.dim() != 2 or attributes.shape[0] != graph.num_edges:
+        raise ValueError(
+            f"Edge attributes must have shape [{graph.num_edges}, attributes], one row for each "
+            f"edge of the graph, but have shape {list(attributes.shape)}. A normalised graph has "
+            f"self-loops too: give attributes for `graph.edge_index` as it is."
+        )
+
+
 def check_closes(field: nn.Module, dh: Tensor, h: Tensor, what: str, remedy: str) -> None:
     """Refuse a velocity that has not the shape of the state."""
     if dh.shape != h.shape:
@@ -68,7 +78,13 @@ def check_closes(field: nn.Module, dh: Tensor, h: Tensor, what: str, remedy: str
         )
 
 
-def check_positive(name: str, value: int, remedy: str) -> None:
-    """Refuse a count below 1."""
-    if value < 1:
-        raise ValueError(f"`{name}` must be 1 or more, but is {value}. {remedy}")
+def check_positive(name: str, value: int, remedy: str, least: int = 1) -> None:
+    """Refuse a count below 1, or below `least`."""
+    if value < least:
+        raise ValueError(f"`{name}` must be {least} or more, but is {value}. {remedy}")
+
+
+def check_widths(**widths: int) -> None:
+    """Refuse numbers of channels below 1."""
+    for name, width in widths.items():
+        check_positive(name, width, "It is a number of channels.")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from graphode.fields import AttributedGraph, Dropout, GraphConvolution
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.fused_convolution import mix, spread
+from graphode.fields.validation import check_graph, check_widths
 from graphode.flows.kernels import may_use_kernels
 from graphode.graphs import Graph
 from graphode.models.sparse_features import SparseFeatures
@@ -65,6 +66,7 @@ class LinearEncoder(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_widths(in_channels=in_channels, out_channels=out_channels)
         self.weight = nn.Parameter(torch.empty(in_channels, out_channels))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.activation = find_activation(activation)
@@ -82,7 +84,7 @@ class LinearEncoder(nn.Module):
     ) -> Float[Tensor, "*batch nodes out_channels"]:
         """Drop, mix, bend."""
         del graph
-        check_features(self, x, self.weight.shape[0])
+        check_features(self, x, self.weight)
         out = times(self.dropout(x), self.weight)
         return self.activation(out if self.bias is None else out + self.bias)
 
@@ -122,7 +124,8 @@ class GraphConvEncoder(GraphConvolution):
 
     def forward(self, h: Features, graph: Graph) -> Float[Tensor, "*batch nodes out_channels"]:
         """Drop, mix channels, mix neighbours, bend."""
-        check_features(self, h, self.weight.shape[0])
+        check_features(self, h, self.weight)
+        check_graph(self, graph)
         if isinstance(h, Tensor):
             mixed = mix(h, self.weight, self.dropout)
         else:
@@ -135,8 +138,9 @@ def times(x: Tensor | SparseFeatures, weight: Tensor) -> Tensor:
     return mix(x, weight) if isinstance(x, Tensor) else x.multiply(weight)
 
 
-def check_features(layer: nn.Module, x: Tensor | SparseFeatures, channels: int) -> None:
-    """Refuse features of another width, and sparse tensors that are not `SparseFeatures`."""
+def check_features(layer: nn.Module, x: Tensor | SparseFeatures, weight: Tensor) -> None:
+    """Refuse features of another width or dtype, and sparse tensors that are not ours."""
+    channels = weight.shape[0]
     if isinstance(x, Tensor) and x.layout != torch.strided:
         raise TypeError(
             f"{type(layer).__name__} takes dense tensors or `SparseFeatures`, but a tensor of "
@@ -153,4 +157,12 @@ def check_features(layer: nn.Module, x: Tensor | SparseFeatures, channels: int) 
             f"{type(layer).__name__} takes {channels} channels a node, but {x.shape[-1]} came "
             f"(shape {list(x.shape)}). Build it with in_channels={x.shape[-1]}, or check that "
             f"features come last."
+        )
+    # Only autocast can multiply two dtypes; sparse features take that of the weight.
+    is_other = isinstance(x, Tensor) and x.dtype != weight.dtype
+    if is_other and not torch.is_autocast_enabled(x.device.type):
+        other = f", or `model.to({x.dtype})`" if x.dtype.is_floating_point else ""
+        raise TypeError(
+            f"{type(layer).__name__} has the dtype {weight.dtype}, but {x.dtype} came. Use "
+            f"`x.to({weight.dtype})`{other}."
         )

@@ -13,6 +13,7 @@ from graphode.fields import Dropout
 from graphode.fields.activation import Activation, find_activation
 from graphode.fields.edge_attention import Weights, attend, edge_softmax, neighbours
 from graphode.fields.gat_scores import gat_scores
+from graphode.fields.validation import check_graph, check_widths
 from graphode.flows import name_masks
 from graphode.graphs import Graph
 from graphode.graphs.validation import checked_state
@@ -55,6 +56,7 @@ class AttentionLayer(nn.Module):
         negative_slope: float = 0.2,
     ) -> None:
         super().__init__()
+        check_widths(in_channels=in_channels, out_channels=out_channels)
         if heads < 1 or (concat and out_channels % heads):
             raise ValueError(
                 f"{heads} heads side by side cannot fill {out_channels} channels. Choose `heads` "
@@ -79,6 +81,7 @@ class AttentionLayer(nn.Module):
 
     def forward(self, h: Features, graph: Graph) -> Float[Tensor, "*batch nodes out_channels"]:
         """Look around, then sum."""
+        check_graph(self, graph)
         out = self.linear(h)
         flat = checked_state(graph.flatten(out), graph)
         lead = flat.shape[:-2]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from graphode.fields import AttributedGraph
 from graphode.fields.graphless import Graphless, with_graph
+from graphode.fields.validation import check_graph
 from graphode.graphs import Graph
 from graphode.models.encoder import LinearEncoder
 
@@ -43,7 +44,7 @@ class GlobalPool(nn.Module):
         self, h: Float[Tensor, "*batch nodes channels"], graph: Graph | AttributedGraph
     ) -> Float[Tensor, "*out channels"]:
         """One state a graph."""
-        graph = _without_attributes(graph)
+        graph = _without_attributes(self, graph)
         flat = _nodes_in_one_dimension(h, graph)
         pooled = (_largest if self.how == "max" else _summed)(flat, graph)
         if self.how == "mean":
@@ -89,20 +90,20 @@ class AttentionPool(nn.Module):
         self, h: Float[Tensor, "*batch nodes channels"], graph: Graph | AttributedGraph
     ) -> Float[Tensor, "*out channels"]:
         """One state a graph."""
+        alone = _without_attributes(self, graph)
         scores, value = self.score(h, graph), self.value(h, graph)
-        graph = _without_attributes(graph)
         if scores.shape != (*h.shape[:-1], 1):
             raise ValueError(
                 f"`score` must give one number a node, shape {[*h.shape[:-1], 1]}, but gave "
                 f"{list(scores.shape)}. Let its last layer have one channel."
             )
-        scores = _nodes_in_one_dimension(scores, graph)
-        flat = _nodes_in_one_dimension(value, graph)
+        scores = _nodes_in_one_dimension(scores, alone)
+        flat = _nodes_in_one_dimension(value, alone)
         with torch.no_grad():
-            largest = _largest(scores, graph).index_select(-2, graph.node_graph)
+            largest = _largest(scores, alone).index_select(-2, alone.node_graph)
         shares = (scores - largest).exp()
-        sums = _summed(shares, graph).index_select(-2, graph.node_graph)
-        return _summed(flat * (shares / sums), graph).reshape(_pooled_shape(value, graph))
+        sums = _summed(shares, alone).index_select(-2, alone.node_graph)
+        return _summed(flat * (shares / sums), alone).reshape(_pooled_shape(value, alone))
 
 
 class PooledReadout(nn.Module):
@@ -132,8 +133,10 @@ class PooledReadout(nn.Module):
         return self.head(self.pool(h, graph))
 
 
-def _without_attributes(graph: Graph | AttributedGraph) -> Graph:
-    return graph.graph if isinstance(graph, AttributedGraph) else graph
+def _without_attributes(pool: nn.Module, graph: Graph | AttributedGraph) -> Graph:
+    alone = graph.graph if isinstance(graph, AttributedGraph) else graph
+    check_graph(pool, alone)
+    return alone
 
 
 def _stacked_dims(h: Tensor, graph: Graph) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphode.flows.masks import hashed
 from graphode.graphs.derivatives import Sparsity
+from graphode.graphs.validation import ArrayLike
 from graphode.models.feature_product import feature_product
 
 
@@ -71,12 +72,22 @@ class SparseFeatures:
 
     def with_values(self, values: Float[Tensor, "*members entries"]) -> SparseFeatures:
         """Other values at the same places; zeros among them stay stored."""
+        if values.ndim < 1 or values.shape[-1] != self.num_entries:
+            raise ValueError(
+                f"`values` must have shape [..., {self.num_entries}], one for each entry that is "
+                f"stored, but has shape {list(values.shape)}. Give them in the order of `x.values`."
+            )
+        if values.device != self.device:
+            raise ValueError(
+                f"`values` must be on the features' device, {self.device}, but are on "
+                f'{values.device}. Move the features once with `x.to("{values.device}")`.'
+            )
+        _check_dtype(values.dtype)
         return self._like(values, self._places)
 
-    def take(self, nodes: Tensor) -> SparseFeatures:
+    def take(self, nodes: ArrayLike) -> SparseFeatures:
         """The rows of some nodes, in their order; a boolean mask also selects."""
-        nodes = torch.as_tensor(nodes, device=self.device)
-        nodes = nodes.nonzero()[:, 0] if nodes.dtype == torch.bool else nodes.long()
+        nodes = _chosen(nodes, self.shape[0], self.device)
         counts = self._places.crow.diff().long()[nodes]
         start = self._places.crow[:-1].long()[nodes] - (counts.cumsum(0) - counts)
         rows = torch.repeat_interleave(counts)
@@ -90,6 +101,7 @@ class SparseFeatures:
     def to(self, *args: Any, **kwargs: Any) -> SparseFeatures:
         """The same on another device, or in another dtype, as `Tensor.to`."""
         values = self.values.to(*args, **kwargs)
+        _check_dtype(values.dtype)
         places = Sparsity(*(part.to(values.device) for part in self._places))
         return self._like(values, places)
 
@@ -183,6 +195,34 @@ def _check_values(values: Tensor, rows: Tensor, columns: Tensor) -> None:
             f"Features must be finite, but node {int(rows[k])} has {values[k].item()} as feature "
             f"{int(columns[k])}; {int((~finite).sum())} are not finite. Repair or drop them."
         )
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if not dtype.is_floating_point:
+        raise TypeError(
+            f"Features must have a real floating dtype, but {dtype} was given. Choose that of the "
+            f"layer that they go to."
+        )
+
+
+def _chosen(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
+    """A selection of rows, as a mask or as numbers that may repeat, as numbers."""
+    chosen = torch.as_tensor(nodes, device=device)
+    if chosen.dtype == torch.bool and chosen.shape == (num_nodes,):
+        return chosen.nonzero()[:, 0]
+    is_other = chosen.dtype == torch.bool or chosen.is_floating_point() or chosen.is_complex()
+    if chosen.ndim != 1 or (is_other and chosen.numel()):
+        raise ValueError(
+            f"`nodes` must be numbers of nodes or a boolean mask of shape [{num_nodes}], but has "
+            f"shape {list(chosen.shape)} and dtype {chosen.dtype}. Give integers of shape [taken]."
+        )
+    chosen = chosen.long()
+    if chosen.numel() and (int(chosen.min()) < 0 or int(chosen.max()) >= num_nodes):
+        raise ValueError(
+            f"`nodes` must be numbers from 0 to {num_nodes - 1}, but they run from "
+            f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that have no row."
+        )
+    return chosen
 
 
 def _compressed(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> Sparsity:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from graphode import fields as F
-from graphode.graphs import Graph
+from graphode.graphs import DenseGraph, Graph
 from tests.fields.registry import CASES, mlp, state, weighted_graph
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")  # which would anticipate some
@@ -328,6 +328,40 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: F.AdaptiveField(4, neighbors=0),
         "`neighbors` must be 1 or more, but is 0. None looks at all nodes.",
     ),
+    "a polynomial of negative degree": (
+        lambda: F.ChebField(4, order=-1),
+        "`order` must be 0 or more, but is -1. 0 mixes channels alone.",
+    ),
+    "a rational filter of negative order": (
+        lambda: F.CayleyField(4, order=-1),
+        "`order` must be 0 or more, but is -1. 0 mixes channels alone.",
+    ),
+    "walks of no step": (
+        lambda: F.DualField(4, walk_length=0),
+        "`walk_length` must be 1 or more, but is 0. The paper's walks have a few steps.",
+    ),
+    "no walk": (
+        lambda: F.DualField(4, walks_per_node=0),
+        "`walks_per_node` must be 1 or more, but is 0. None counts what all walks would meet.",
+    ),
+    "no mode": (
+        lambda: F.SpectralField(4, num_modes=0),
+        "`num_modes` must be 1 or more, but is 0. None keeps all.",
+    ),
+    "no iteration": (
+        lambda: F.lipschitz_estimate(
+            F.GraphConvField([4, 4]), torch.randn(6, 4), weighted_graph(), iterations=0
+        ),
+        "`iterations` must be 1 or more, but is 0. Some 20 to 40 come close.",
+    ),
+    "matrices of more graphs than the state has": (
+        lambda: F.RelativeMessageMap(nn.Tanh())(
+            0.0, torch.randn(4, 3), DenseGraph(torch.ones(2, 4, 4))
+        ),
+        "The state must have shape [..., nodes, channels] with 8 nodes, as the graph has in all, "
+        "the batch of 2 graphs having 4, 4, but its shape is [4, 3]. Put nodes second to last, or "
+        "use the graph that the state lives on.",
+    ),
     "attributes of other edges": (
         lambda: F.MessagePassingField(mlp(10, 4))(
             0.0,
@@ -373,3 +407,33 @@ def test_graphs_of_other_libraries_are_refused_with_the_way_to_ours():
         assert f"was given a {type(theirs).__name__}. Make one with `Graph.{way}`" in said
         said = refused(lambda: Graph(theirs, 6), TypeError)  # noqa: B023
         assert f"is a {type(theirs).__name__}. Use `Graph.{way}`" in said
+
+
+@pytest.mark.parametrize("width", [0, -2])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda width: F.GraphConvField([4, width, 4]),
+        lambda width: F.GraphConvolution(width, 4),
+        F.AdaptiveField,
+        lambda width: F.AdaptiveField(4, width),
+        F.AttentionField,
+        F.CayleyField,
+        F.CGNNField,
+        F.ChebField,
+        lambda width: F.Controlled(F.GraphConvField([4, 4]), 4, width),
+        F.DiffusionField,
+        F.DualField,
+        F.GCNIIField,
+        F.GRANDField,
+        F.PageRankField,
+        lambda width: F.PathGate(F.PageRankField(4), width),
+        F.SpectralField,
+        F.WalkPowerField,
+    ],
+)
+def test_a_width_below_one_is_refused(build: Callable[[int], nn.Module], width: int):
+    text = refused(lambda: build(width), ValueError)
+    assert text.endswith(
+        f"channels` must be 1 or more, but is {width}. It is a number of channels."
+    )

@@ -1,6 +1,7 @@
 """Costs along a flow and diagnostics of it, against what they should be."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -159,6 +160,13 @@ def test_estimates_find_the_extremes_of_the_jacobian():
     torch.testing.assert_close(found, largest, rtol=1e-3, atol=0)
     found = F.stiffness_estimate(linear, h, None, iterations=200)
     torch.testing.assert_close(found, radius, rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("estimate", [F.lipschitz_estimate, F.stiffness_estimate])
+def test_an_estimate_does_not_depend_on_the_rest_of_the_batch(estimate: Callable[..., Tensor]):
+    field, graph, h = F.GraphConvField([4, 5, 4]), weighted_graph(), torch.randn(2, 3, 6, 4)
+    together = estimate(field, h, graph, iterations=3)
+    torch.testing.assert_close(together[1, 2], estimate(field, h[1, 2], graph, iterations=3))
 
 
 def test_estimates_follow_a_solution_and_leave_no_trace():

@@ -1,6 +1,7 @@
 """Filters of the Laplacian and of walks, against dense formulas."""
 
 import math
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 import graphode as gd
 from graphode import fields as F
-from graphode.fields import structure
+from graphode.fields import edge_attention, structure
 from graphode.graphs import DenseGraph, Graph, ppmi, scaled_laplacian
 from tests.fields.registry import weighted_graph
 
@@ -59,6 +60,15 @@ def test_cayley_equals_its_dense_formula():
         power = transform @ power
         dense = dense + 2 * (power @ torch.complex(real[j], imaginary[j - 1])).real
     torch.testing.assert_close(field(0.0, h, graph), torch.tanh(dense))
+
+
+def test_cayley_works_in_half_precision():
+    graph, h = weighted_graph(), torch.randn(2, 6, 4).bfloat16()
+    field = F.CayleyField(4).bfloat16()
+    half = field(0.0, h, graph)
+    assert half.dtype == torch.bfloat16
+    whole = field.double()(0.0, h.double(), graph)
+    torch.testing.assert_close(half.double(), whole, rtol=0.02, atol=0.05)
 
 
 def test_spectral_equals_its_dense_formula():
@@ -164,6 +174,32 @@ def test_what_is_made_of_a_graph_is_made_once_and_forgotten_with_it():
     made.clear()
     del graph, learned, walk
     assert len(structure._remembered) == before - 2
+
+
+def test_of_the_edges_of_batches_only_those_of_the_last_size_are_kept():
+    graph, field = weighted_graph(), F.AttentionField(4)
+    one = edge_attention.neighbours(graph)
+    kept = [weakref.ref(edge_attention.neighbours(graph, size).source) for size in range(2, 9)]
+    assert [each() is None for each in kept] == [True] * 6 + [False]
+    assert edge_attention.neighbours(graph, 8).source is kept[-1]()
+    assert edge_attention.neighbours(graph) is one
+    h = torch.randn(3, 6, 4)
+    for size in (3, 2, 3):
+        torch.testing.assert_close(field(0.0, h[:size], graph)[1], field(0.0, h[1], graph))
+
+
+def test_edges_that_a_cuda_graph_has_recorded_stay(monkeypatch):
+    graph = weighted_graph()
+    recorded = weakref.ref(edge_attention.neighbours(graph, 2).source)
+    with monkeypatch.context() as recording:
+        recording.setattr(structure, "_is_recording", lambda: True)
+        assert edge_attention.neighbours(graph, 2).source is recorded()
+        own = weakref.ref(edge_attention.neighbours(graph, 3).source)
+    assert own() is None
+    passing = weakref.ref(edge_attention.neighbours(graph, 4).source)
+    assert edge_attention.neighbours(graph, 5).source is not None
+    assert recorded() is edge_attention.neighbours(graph, 2).source
+    assert passing() is None
 
 
 def test_linear_filters_have_the_flows_they_should():

@@ -185,3 +185,53 @@ def test_attributes_of_a_normalised_graph_are_refused():
     given = F.AttributedGraph(graph, torch.randn(graph.num_edges, 2))
     with pytest.raises(ValueError, match=r"AttributedGraph\(graph.source"):
         F.ConvField(WithEdges())(0.0, torch.randn(6, 4), given)
+
+
+BLIND: dict[str, Callable[[], nn.Module]] = {
+    "GCNConv": lambda: pyg.GCNConv(4, 4),
+    "GATConv": lambda: pyg.GATConv(4, 4),  # which would ignore them
+    "TransformerConv": lambda: pyg.TransformerConv(4, 4),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_attributes_that_a_layer_does_not_look_at_are_refused(name: str):
+    given = F.AttributedGraph(weighted_graph(), torch.randn(16, 2))
+    with pytest.raises(ValueError, match=rf"{name} as it was built .* `GATConv\(…, edge_dim=2\)`"):
+        F.ConvField(BLIND[name]())(0.0, torch.randn(6, 4), given)
+
+
+SEEING: dict[str, Callable[[], nn.Module]] = {
+    "GINEConv": lambda: pyg.GINEConv(nn.Linear(4, 4), edge_dim=2),
+    "GMMConv": lambda: pyg.GMMConv(4, 4, dim=2, kernel_size=2),
+    "NNConv": lambda: pyg.NNConv(4, 4, nn.Linear(2, 16)),
+    "TransformerConv": lambda: pyg.TransformerConv(4, 4, edge_dim=2),
+}
+
+
+@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_layer_that_needs_attributes_says_so(name: str):
+    field, graph, h = F.ConvField(SEEING[name]()), weighted_graph(), torch.randn(2, 6, 4)
+    given = F.AttributedGraph(graph, torch.randn(16, 2))
+    torch.testing.assert_close(field(0.0, h, given)[1], field(0.0, h[1], given))
+    with pytest.raises(
+        ValueError, match=rf"{name} failed on a graph without .* `AttributedGraph\("
+    ):
+        field(0.0, h, graph)
+    for rows in (torch.randn(3, 2), torch.randn(16)):
+        with pytest.raises(
+            ValueError, match=r"must have shape \[16, attributes\], one row for each"
+        ):
+            field(0.0, h, given._replace(edge_attributes=rows))
+
+
+def test_layers_that_can_do_without_attributes_do():
+    graph, h = weighted_graph(), torch.randn(6, 4)
+    given = F.AttributedGraph(graph, torch.randn(16, 2))
+    for layer in (
+        pyg.GATConv(4, 4, edge_dim=2),
+        pyg.GPSConv(4, pyg.GATConv(4, 4, edge_dim=2), heads=2, norm=None),
+    ):
+        field = F.ConvField(layer).eval()
+        assert not torch.equal(field(0.0, h, graph), field(0.0, h, given))

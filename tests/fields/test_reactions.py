@@ -45,6 +45,34 @@ def test_cgnn_solution_serves_each_sample_and_stays_bounded():
         F.cgnn_solution(field, z[0], weighted_graph(5).normalize("rw"), 1.0)
 
 
+@pytest.mark.parametrize("mixes", [True, False])
+def test_cgnn_solution_has_the_gradients_of_the_flow(mixes: bool):
+    field = F.CGNNField(3, mixes=mixes)  # a new one: all eigenvalues of W are equal
+    graph = Graph.from_dense(1 - torch.eye(5)).normalize("sym")  # and most of the graph's
+    z = field.pack(torch.randn(5, 3), torch.randn(5, 3)).requires_grad_()
+    wanted = [z, *field.parameters()]
+    exact = F.cgnn_solution(field, z, graph, 1.5)
+    moved = gd.Flow(field, solver="dopri8", rtol=1e-11, atol=1e-12)(z, graph, t1=1.5)
+    for mine, theirs in zip(
+        torch.autograd.grad(exact.square().sum(), wanted),
+        torch.autograd.grad(moved.square().sum(), wanted),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-8)
+
+
+def test_cgnn_works_in_half_precision():
+    graph = weighted_graph().normalize("sym")
+    field = F.CGNNField(4).bfloat16()
+    z = field.pack(torch.randn(6, 4).bfloat16())
+    half = [field(0.0, z, graph), F.cgnn_solution(field, z, graph, 1.0)]
+    field, z = field.double(), z.double()
+    whole = [field(0.0, z, graph), F.cgnn_solution(field, z, graph, 1.0)]
+    for rounded, exact in zip(half, whole, strict=True):
+        assert rounded.dtype == torch.bfloat16
+        torch.testing.assert_close(rounded.double(), exact, rtol=0.02, atol=0.05)
+
+
 def dense_attention(field: F.GRANDField, x: torch.Tensor, graph: Graph) -> torch.Tensor:
     """A(x) of GRAND as a matrix."""
     keys, queries = (

@@ -181,3 +181,33 @@ def test_moving_to_another_dtype_keeps_the_matrix():
         assert moved.dtype == torch.float32
         assert torch.equal(moved.double(), features.to_dense())
     assert "6 × 5" in repr(features)
+
+
+def test_other_values_must_be_one_for_each_entry(without_type_checks: None):
+    features = M.SparseFeatures(torch.eye(4, 6))
+    for wrong in (torch.ones(2), torch.ones(3, 5), torch.tensor(1.0)):
+        with pytest.raises(
+            ValueError, match=r"shape \[..., 4\], one for each entry .* order of `x"
+        ):
+            features.with_values(wrong)
+    with pytest.raises(ValueError, match=r"device, cpu, but are on meta. Move the features once"):
+        features.with_values(torch.ones(4, device="meta"))
+    with pytest.raises(TypeError, match=r"real floating dtype, but torch.int64 was given. Choose"):
+        features.with_values(torch.ones(4).long())
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.cfloat])
+def test_a_dtype_that_features_cannot_have_is_refused(dtype: torch.dtype):
+    with pytest.raises(TypeError, match=rf"real floating dtype, but {dtype} was given. Choose"):
+        M.SparseFeatures(torch.eye(3) / 2).to(dtype)
+
+
+def test_rows_that_are_not_there_cannot_be_taken(without_type_checks: None):
+    features = M.SparseFeatures(torch.eye(4))
+    assert features.take([]).shape == (0, 4)
+    for wrong in ([0.5, 1.7], torch.tensor([True, False]), torch.ones(5, dtype=torch.bool), [[0]]):
+        with pytest.raises(ValueError, match=r"a boolean mask of shape \[4\], but has shape"):
+            features.take(wrong)
+    for wrong in ([0, 4], [-1]):
+        with pytest.raises(ValueError, match=r"numbers from 0 to 3, but they run from"):
+            features.take(wrong)
