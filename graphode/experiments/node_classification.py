@@ -17,7 +17,7 @@ from typing import Any, Literal
 from graphode.experiments.checks import check_count, check_not_negative, check_rate
 from graphode.experiments.devices import device_name
 from graphode.experiments.flags import peek
-from graphode.experiments.presets import Model, Preset, settings
+from graphode.experiments.presets import ONLY_OF, Model, Preset, settings
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.flows.stochastic import Redraw
 
@@ -172,16 +172,29 @@ class NodeClassification:
                 f"`select_from` must be one of the epochs, 0 to {self.epochs - 1}, but is "
                 f"{self.select_from}. Choose for example {self.epochs // 2}, the second half."
             )
-        if self.model != "diffusion" and self.node_dropout:
-            raise ValueError(
-                f"`node_dropout` is a setting of diffusion and has no effect on {self.model}, but "
-                f"is {self.node_dropout}. Leave it out, or use --model diffusion."
-            )
+        self._check_effects()
         if self.model == "diffusion" and (self.field_dropout or self.redraw != "per_solve"):
             raise ValueError(
                 f"The field of diffusion drops nothing, but `field_dropout` is "
                 f"{self.field_dropout} and `redraw` {self.redraw!r}. Leave them out; what drops is "
                 f"--input-dropout, --readout-dropout and --node-dropout."
+            )
+
+    def _check_effects(self) -> None:
+        """Refuse settings that the model does not have."""
+        own = {field.name: field.default for field in dataclasses.fields(self)}
+        own |= settings(self.preset, self.model, self.dataset)
+        for name, models in ONLY_OF.items():
+            if self.model not in models and getattr(self, name) != own[name]:
+                raise ValueError(
+                    f"`{name}` is a setting of {', '.join(models)} and has no effect on "
+                    f"{self.model}, but is {getattr(self, name)}. Leave it out, or use another "
+                    f"--model."
+                )
+        if self.decay == "first_layer" and self.field_decay is not None:
+            raise ValueError(
+                f"`field_decay` has no effect where only the first layer is penalised, but is "
+                f"{self.field_decay}. Leave it out, or use --decay all."
             )
 
     @property

@@ -106,6 +106,19 @@ MODELS: dict[Model, dict[str, Any]] = {
     "gcnii":      CHEN,
     "diffusion":  LIU,
 }
+# Settings that only some models have.
+_FLOWS = tuple(model for model in MODELS if model not in ("gcn", "gcn_star"))
+_OF_FLOWS = (
+    "solver", "rtol", "atol", "control", "num_steps", "gradient", "t1", "redraw", "force",
+    "field_decay",
+)  # fmt: skip
+ONLY_OF: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_OF_FLOWS, _FLOWS),
+    "alpha": ("gcnii", "diffusion"),
+    "mixing": ("gcnii",),
+    "depth_terms": ("gcnii",),
+    "node_dropout": ("diffusion",),
+}
 # torchdiffeq's dopri5 estimates two thirds of the error that Dormand's and Prince's does: these
 # tolerances make the same test of the authors' 1e-3 and 1e-4. With its control of steps a solve has
 # as many evaluations as theirs.

@@ -26,7 +26,8 @@ SMALL = {"hidden": 4, "epochs": 4, "log_every": 2, "members": 2, "device": "cpu"
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_runs_on_the_embedded_cora(tmp_path, model, without_type_checks):
-    config = NodeClassification.of(model, **SMALL, out=tmp_path, t1=0.5, trajectories=1)
+    shorter = {} if model in ("gcn", "gcn_star") else {"t1": 0.5}
+    config = NodeClassification.of(model, **SMALL, **shorter, out=tmp_path, trajectories=1)
     result = run(config, plain())
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["members"] == 2
@@ -286,3 +287,20 @@ def test_interrupting_the_command_line_is_no_traceback(monkeypatch):
 def test_numbers_that_mean_nothing_are_refused_before_training(name, value):
     with pytest.raises(ValueError, match=f"`{name}`"):
         NodeClassification.of("gcde_dpr5", "cora_linqs", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("gcn", {"solver": "rk4"}),
+        ("gcn_star", {"t1": 2.0}),
+        ("gcde_rk4", {"alpha": 0.3}),
+        ("diffusion", {"mixing": 3.0}),
+        ("gcnii", {"node_dropout": 0.2}),
+        ("gcde_rk4", {"decay": "first_layer", "field_decay": 0.1}),
+    ],
+)
+def test_settings_without_an_effect_are_refused(model, settings):
+    *_, name = settings
+    with pytest.raises(ValueError, match=f"`{name}` .*has no effect"):
+        NodeClassification.of(model, "cora_linqs", **settings)
