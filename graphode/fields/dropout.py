@@ -122,7 +122,8 @@ class EdgeDropout(DropsAtRandom):
 
     On a symmetric graph both directions of an edge have masks of their own. Dropped edges stay in
     `edge_index` with the weight 0, so that no shape depends on a mask. Fields that look at edges
-    alone (attention, PyG's layers without weights) pass them over. To normalise with the degrees
+    alone (attention, PyG's layers without weights) pass them over, and with them edges whose own
+    weight is 0. To normalise with the degrees
     that are left, drop first: `dropout(graph).normalize("sym")`. Rong, Huang, Xu, Huang (2020),
     "DropEdge: Towards Deep Graph Convolutional Networks on Node Classification".
 
