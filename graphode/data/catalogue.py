@@ -233,7 +233,9 @@ SOURCES: dict[str, DataSource] = {
             licence="none stated",
             citation=f'Guo et al. (2019), "ASTGCN"; Song et al. (2020), "STSGCN"; the data: {PEMS}',
             note="The speeds were reconstructed and have no public address in this form; the "
-            "published PEMS08.npz (flow, occupancy, speed) can be read by `read_speeds`.",
+            "published PEMS08.npz (flow, occupancy, speed) can be read with --dataset file "
+            "--speeds PEMS08.npz --channel 2 --distances distance.csv (in Python "
+            "`read_speeds(path, channel=2)`).",
         ),
         DataSource(
             "pemsd7m",

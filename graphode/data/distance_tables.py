@@ -99,9 +99,10 @@ def distances_from_matrix(
     rows, columns = matrix.shape
     expected = rows if num_sensors is None else num_sensors
     if (rows, columns) != (expected, expected):
+        roads = ", or put a line `from,to,length` before a list of roads" if columns == 3 else ""
         raise ValueError(
             f"{name} must be a matrix of {expected} × {expected} distances, but is "
-            f"{rows} × {columns}. Give a row and a column for each sensor."
+            f"{rows} × {columns}. Give a row and a column for each sensor{roads}."
         )
     if np.isnan(matrix).any():
         i, j = np.argwhere(np.isnan(matrix))[0].tolist()
@@ -146,6 +147,11 @@ def distances_from_list(
             f"{name} must have three columns, from, to and length, or be a matrix of numbers "
             "without names, or with those of the speeds, but its first line is "
             f"{', '.join(map(str, table.columns))}."
+        )
+    if is_number(table.columns[2]):
+        raise ValueError(
+            f"{name} must begin with a line of names, but its first line is a road: "
+            f"{first_line(content)!r}. Put a line `from,to,length` before it."
         )
     if not len(table) or table.isna().any(axis=None):
         raise ValueError(f"{name} must name at least one road, and have no empty cell.")

@@ -2,9 +2,8 @@
 
 A CSV may have a line of names at its head and a column of times at its left (`time_columns` says
 when it is one), or be numbers alone, as PeMSD7(M) is. An npz holds one array, or the one named by
-`key`, of shape `[time, sensors]` or `[time, sensors, channels]`, of which `channel` is taken, as in
-the published PEMS08.npz (channel 2). A CSV or parquet may also be long, a line for each reading
-(`long_tables` says when); its rows are the distinct times.
+`key` (`npz_tables`). A CSV or parquet may also be long, a line for each reading (`long_tables` says
+when); its rows are the distinct times.
 """
 
 import dataclasses
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from graphode.data.csv_tables import is_number, read_csv
 from graphode.data.long_tables import Readings, find_sensors, is_sensor_name
+from graphode.data.npz_tables import npz_table
 from graphode.data.row_times import RowTimes
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
@@ -65,7 +65,7 @@ def read_speeds(
     path: Path | str,
     distances: Tensor | None = None,
     key: str | None = None,
-    channel: int = 0,
+    channel: int | None = None,
     scale: float = 1.0,
     missing: Literal["refuse", "mask"] = "refuse",
     duplicates: Literal["refuse", "mean"] = "refuse",
@@ -77,7 +77,7 @@ def read_speeds(
         path: `.csv`, `.npz`, or `.parquet` (which needs pyarrow).
         distances: Between the sensors, in the order of the columns; see `read_distances`.
         key: The array of an npz that holds several.
-        channel: Of an array `[time, sensors, channels]`.
+        channel: Of an array `[time, sensors, channels]` of an npz, from 0; 2 of PEMS08.npz.
         scale: Multiplies the numbers, 0.1 for tenths.
         missing: What to do with empty cells and NaN: refuse them, or leave them out of
             `observed`.
@@ -89,9 +89,14 @@ def read_speeds(
             times.
     """
     path = Path(path)
-    if path.suffix == ".npz":
-        table = SpeedTable(_array(path, key, channel))
-    elif path.suffix in (".csv", ".parquet"):
+    kind = path.suffix.lower()
+    if kind in (".csv", ".parquet") and (key, channel) != (None, None):
+        raise ValueError(
+            f"`key` and `channel` choose from an npz, but {path.name} is none. Leave them out."
+        )
+    if kind == ".npz":
+        table = SpeedTable(npz_table(path, key, channel))
+    elif kind in (".csv", ".parquet"):
         table = _columns(path)
     else:
         raise ValueError(
@@ -145,29 +150,9 @@ def _refuse_empty(table: SpeedTable, file: str) -> None:
         )
 
 
-def _array(path: Path, key: str | None, channel: int) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as loaded:
-        arrays = dict(loaded)
-    if key is None and len(arrays) == 1:
-        (key,) = arrays
-    if key is None or key not in arrays:
-        raise ValueError(
-            f"{path.name} holds the arrays {', '.join(arrays)}, but "
-            f"{'no `key` says which' if key is None else f'not {key!r}'}. Give `key`."
-        )
-    values = arrays[key]
-    if values.ndim == 3 and channel < values.shape[2]:
-        values = values[:, :, channel]
-    if values.ndim != 2:
-        raise ValueError(
-            f"{key!r} of {path.name} must have shape [time, sensors], or [time, sensors, channels] "
-            f"with more than {channel} channels, but has shape {list(values.shape)}."
-        )
-    return values.astype(np.float64)
-
-
 def _columns(path: Path) -> SpeedTable:
-    table, named = _read_csv(path) if path.suffix == ".csv" else (_read_parquet(path), True)
+    is_csv = path.suffix.lower() == ".csv"
+    table, named = _read_csv(path) if is_csv else (_read_parquet(path), True)
     if not len(table):
         raise ValueError(f"{path.name} must hold speeds, a row for each time, but has no row.")
     right = table.iloc[:, 1:]

@@ -24,13 +24,19 @@ from torch import Tensor
 from graphode.data.traffic_series import TrafficSeries
 
 
-def check_observed(count: Float[Tensor, "*sensors"]) -> None:
+def check_observed(count: Float[Tensor, "*sensors"], names: Sequence[str] | None = None) -> None:
     """Refuse sensors of which nothing was seen in training: what is usual there is not known."""
+    if not bool(count.any()):
+        raise ValueError(
+            "No speed was observed in the training rows that were kept. Give more rows, or keep "
+            "more of them."
+        )
     silent = (count.reshape(-1) == 0).nonzero()[:, 0].tolist()
     if silent:
+        shown = [f"{k if names is None else names[k]}" for k in silent[:5]]
         raise ValueError(
             "Every sensor must have an observed speed in the training rows that were kept, but "
-            f"{len(silent)} have none (numbers {', '.join(map(str, silent[:5]))}"
+            f"{len(silent)} have none ({'numbers ' * (names is None)}{', '.join(shown)}"
             f"{' …' if len(silent) > 5 else ''}). Leave them out of the table, or keep more rows."
         )
 
@@ -62,7 +68,7 @@ class Standardizer:
         )
         over = (0,) if per_sensor else (0, 1)
         count = weight.sum(over)
-        check_observed(count)
+        check_observed(count, series.sensor_names)
         seen = torch.where(weight > 0, seen, 0.0)
         mean = seen.sum(over) / count
         std = (((seen - mean).square() * weight).sum(over) / count).sqrt()
@@ -226,7 +232,10 @@ def traffic_windows(
             within = series.times[rows].diff()[together[rows].diff() == 0]
             remedy = _no_row_ahead(within, horizons)
         else:
-            remedy = _too_short(series, group[rows], steps, horizons, within_days, following)
+            is_all = bool(kept[span.start : span.stop].all())
+            with_speeds = " with a speed" * (len(rows) < len(span))  # the others are no samples
+            more = f"give more rows{with_speeds}" if is_all else "keep more"
+            remedy = _too_short(series, group[rows], steps, horizons, within_days, following, more)
         raise ValueError(
             f"A window must have {steps} kept samples and what is to be forecast in one "
             f"{'day' if within_days else 'stretch'}, but {len(rows)} of {len(span)} rows are kept "
@@ -297,11 +306,13 @@ def _too_short(
     horizons: Sequence[int] | None,
     within_days: bool,
     following: int,
+    more: str,
 ) -> str:
     """What to do where the days or stretches of the kept rows are shorter than a window.
 
     Args:
         group: The day or the stretch of each kept row.
+        more: What to do for more samples.
     """
     longest = int(group.unique(return_counts=True)[1].max()) if len(group) else 0
     if horizons is None and steps < longest < steps + following:
@@ -313,14 +324,13 @@ def _too_short(
         return (
             f"A window takes {steps + max(horizons or [following])} intervals, and no day has more "
             f"than {longest} kept samples: leave out `within_days` (--protocol stgcn, in table 2 "
-            "by --no-studies), or keep more."
+            f"by --no-studies), or {more}."
         )
     if series.stretches is not None:
         return (
-            f"No stretch has more than {longest} kept samples: keep more, or ask for shorter "
-            "windows."
+            f"No stretch has more than {longest} kept samples: {more}, or ask for shorter windows."
         )
-    return "Keep more, or ask for shorter windows."
+    return f"{more.capitalize()}, or ask for shorter windows."
 
 
 def _gaps(series: TrafficSeries, rows: Tensor, group: Tensor) -> Tensor:

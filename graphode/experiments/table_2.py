@@ -126,6 +126,8 @@ class Table2:
         days: Of simulated traffic.
         speeds: Table of speeds of --dataset file.
         distances: Its distances.
+        key: The array of that table, an npz that holds several.
+        channel: Of an npz time × sensors × channels, the one of the speeds, from 0.
         missing: What to do with empty cells of that table: refuse or mask.
         duplicates: What to do with its rows of one time: refuse or mean.
         interval_minutes: The unit of its time; by default the median distance between rows.
@@ -157,6 +159,8 @@ class Table2:
     days: int | None = None
     speeds: Path | None = None
     distances: Path | None = None
+    key: str | None = None
+    channel: int | None = None
     missing: Literal["refuse", "mask"] = "refuse"
     duplicates: Literal["refuse", "mean"] = "refuse"
     interval_minutes: float | None = None
@@ -172,6 +176,12 @@ class Table2:
     def __post_init__(self) -> None:
         check_asked("table 2", self.models, (line.model for line in LINES), self.seeds)
         check_jobs(self.jobs)
+        columns = [column_of(keep) for keep in self.probabilities]
+        if len(set(columns)) < len(columns):
+            raise ValueError(
+                f"`keeps` must differ, since each is a column, but are {', '.join(columns)}. Give "
+                "each once."
+            )
         for line in self.lines[:1]:  # what is wrong with the settings is wrong in every cell
             for keep in self.probabilities:
                 cell_config(self, line, keep, Path())
@@ -267,7 +277,7 @@ def _cells(config: Table2, out: Path) -> list[tuple[Line, str, TrafficForecast]]
 
 def column_of(keep: float) -> str:
     """The name of a column."""
-    return f"{100 * keep:.0f} %"
+    return f"{100 * keep:g} %"
 
 
 def cell_config(
@@ -280,7 +290,7 @@ def cell_config(
     names = ("epochs", "percentile", "normalization", "masks", "sensors", "days")
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
     protocol = f"-{changes['protocol']}" if changes else ""
-    name = f"{line.model}-{line.preset}-{round(100 * keep)}{protocol}"
+    name = f"{line.model}-{line.preset}-{100 * keep:g}{protocol}"
     return TrafficForecast.of(
         line.model,
         config.dataset or ("simulated" if config.quick else "pems08"),
@@ -291,6 +301,8 @@ def cell_config(
         device=config.device,
         speeds=config.speeds,
         distances=config.distances,
+        key=config.key,
+        channel=config.channel,
         missing=config.missing,
         duplicates=config.duplicates,
         interval_minutes=config.interval_minutes,

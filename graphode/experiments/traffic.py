@@ -22,6 +22,7 @@ from graphode.experiments.flags import peek
 from graphode.experiments.run_folder import NOT_IDENTITY
 from graphode.experiments.traffic_normalization import Normalization
 from graphode.experiments.traffic_presets import FLOWS, Model, Preset, Schedule, settings
+from graphode.flows.methods import find_method, has_error_estimate
 
 Dataset = Literal["pems08", "pemsd7m", "simulated", "file"]
 Protocol = Literal["next_sample", "stgcn", "unseen_times"]
@@ -29,11 +30,20 @@ RUNS = Path("runs/traffic")
 BASELINES = ("persistence", "historical_average")
 # Seeds of the masks that members are tested on; seeds of members, and of their masks, are below.
 FIRST_TEST_MASK = 1_000_000
+# Settings of --dataset file alone.
+OF_FILES = (
+    "speeds", "distances", "key", "channel", "missing", "duplicates", "interval_minutes", "directed"
+)  # fmt: skip
 
 
 def unit_of(dataset: str, given: str | None = None) -> str | None:
     """The unit of the speeds; None where files do not say and nobody has."""
     return given or (None if dataset == "file" else "mph")
+
+
+def steps_of(solver: str) -> int | None:
+    """How many steps a solver takes from sample to sample if nobody says; None if it chooses."""
+    return None if has_error_estimate(find_method(solver, rtol=1e-3, atol=1e-4)) else 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,13 +83,16 @@ class TrafficForecast:
         solver: Of the flow; any of the library's.
         rtol: Relative tolerance of adaptive solvers.
         atol: Absolute tolerance.
-        num_steps: Of fixed-step solvers, from one sample to the next.
+        num_steps: Fixed steps from one sample to the next; with a --solver that is given, by
+            default 1, or as many as an adaptive one chooses.
         gradient: backprop, checkpoint, adjoint or checkpoint_adjoint.
         churn: Share of the sensors that leave and come back in the churn test.
         sensors: Of simulated traffic.
         days: Of simulated traffic.
         speeds: Table of speeds of --dataset file: CSV, npz or parquet, time × sensors.
         distances: Its distances: CSV, a list (from, to, length) or a matrix.
+        key: The array of that table, an npz that holds several.
+        channel: Of an npz time × sensors × channels, the one of the speeds, from 0.
         missing: What to do with empty cells of that table: refuse or mask.
         duplicates: What to do with its rows of one time: refuse or mean.
         interval_minutes: The unit of its time; by default the median distance between rows, made
@@ -135,6 +148,8 @@ class TrafficForecast:
     days: int = 10
     speeds: Path | None = None
     distances: Path | None = None
+    key: str | None = None
+    channel: int | None = None
     missing: Literal["refuse", "mask"] = "refuse"
     duplicates: Literal["refuse", "mean"] = "refuse"
     interval_minutes: float | None = None
@@ -161,14 +176,16 @@ class TrafficForecast:
     ) -> "TrafficForecast":
         """The settings of a preset, with changes."""
         whole = dataset == "file" or changes.get("protocol") == "stgcn"
-        found = {"keep": 1.0 if whole else 0.3}
-        found |= settings(preset, model)
+        found = {"keep": 1.0 if whole else 0.3, **settings(preset, model)}
+        if "solver" in changes:
+            found["num_steps"] = steps_of(changes["solver"])
         return cls(**{"model": model, "dataset": dataset, "preset": preset, **found, **changes})
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "TrafficForecast":
         """The settings that flags of a command line change: those of the preset it names."""
-        named = peek(arguments, {"model": str, "dataset": str, "preset": str, "protocol": str})
+        words = ("model", "dataset", "preset", "protocol", "solver")
+        named = peek(arguments, dict.fromkeys(words, str))
         if named.pop("dataset", None) == "file":  # which cannot be made without its files
             named["keep"] = 1.0
         return cls.of(**named)
@@ -213,6 +230,7 @@ class TrafficForecast:
                 "--dataset file needs --speeds, a table of speeds, and --distances, between its "
                 "sensors: without distances there is no graph."
             )
+        self._check_own()
         known = unit_of(self.dataset)
         if known is not None and self.unit not in (None, known):
             raise ValueError(
@@ -223,6 +241,18 @@ class TrafficForecast:
             raise ValueError(
                 f"Seeds must lie from 0 to {FIRST_TEST_MASK - 1}, but are {self.seed} to "
                 f"{self.seed + self.members - 1}. From {FIRST_TEST_MASK} on they are for test data."
+            )
+
+    def _check_own(self) -> None:
+        """Refuse settings of one's own files where another data set is asked for."""
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        given = [name for name in OF_FILES if getattr(self, name) != usual[name]]
+        if given and self.dataset != "file":
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(
+                f"Settings of one's own files ({flags}) are given, but the data set is "
+                f'{self.dataset}: add --dataset file (in Python `dataset="file"`), or leave them '
+                "out."
             )
 
     @property
@@ -237,7 +267,16 @@ class TrafficForecast:
 
     def resolved(self) -> "TrafficForecast":
         """With a device, a folder, and a unit where it is known."""
-        name = f"{self.model}-{self.dataset}-{round(100 * self.keep)}"
+        usual = settings(self.preset, self.model)
+        tolerances = (self.rtol, self.atol) != (usual["rtol"], usual["atol"])
+        # Collocation solves each of its fixed steps to its tolerances.
+        if tolerances and self.num_steps is not None and self.solver != "collocation":
+            raise ValueError(
+                "--rtol and --atol are for a solver that chooses its own steps, but `num_steps` is "
+                f"{self.num_steps} and the solver {self.solver}. Give --solver dopri5 without "
+                "--num-steps, or leave out the tolerances."
+            )
+        name = f"{self.model}-{self.dataset}-{100 * self.keep:g}"
         name += "" if self.protocol == "next_sample" else f"-{self.protocol}"
         for path in self._own_files:
             if not path.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from graphode.graphs import Graph
 
 STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
 STEPS = 5
+PARTS = {"train": "training", "val": "validation", "test": "test"}  # of the recording, in words
 MINUTES_PER_DAY = 1440
 DAYS_THAT_TELL = 3  # of training, for what is usual at a time of day to be more than noise
 # Ahead of the last sample, in intervals: training knew the even ones only.
@@ -45,6 +47,8 @@ def load_series(config: TrafficForecast) -> TrafficSeries:
         assert config.distances is not None
         series = read_speeds(
             config.speeds,
+            key=config.key,
+            channel=config.channel,
             missing=config.missing,
             duplicates=config.duplicates,
             interval_minutes=config.interval_minutes,
@@ -142,19 +146,35 @@ def _seen(series: TrafficSeries, config: TrafficForecast, kept: Tensor) -> Tenso
 def windows(
     series: TrafficSeries,
     config: TrafficForecast,
-    span: range,
+    part: Literal["train", "val", "test"],
     kept: Tensor,
-    testing: bool = False,
-    targets: int = 1,
 ) -> TrafficWindows:
-    """The windows of a span that the protocol asks for, of speeds as they are."""
+    """The windows of a part that the protocol asks for, of speeds as they are."""
+    span = getattr(series.split, part)
     as_they_are = Standardizer(torch.zeros(()), torch.ones(()))
+    steps, ahead, following, within_days = STEPS, None, 1, False
     if config.protocol == "stgcn":
+        steps, ahead, within_days = STGCN_STEPS, STGCN_HORIZONS, True
+    elif config.protocol == "unseen_times" and part == "test":
+        ahead = UNSEEN_HORIZONS
+    elif part == "train":  # validation asks for what the test asks for
+        following = config.targets
+    try:
         return traffic_windows(
-            series, span, kept, as_they_are, STGCN_STEPS, STGCN_HORIZONS, within_days=True
+            series, span, kept, as_they_are, steps, ahead, within_days, following
         )
-    ahead = UNSEEN_HORIZONS if testing and config.protocol == "unseen_times" else None
-    return traffic_windows(series, span, kept, as_they_are, STEPS, ahead, following=targets)
+    except ValueError as error:
+        raise ValueError(f"The {PARTS[part]} part has no window. {error}") from error
+
+
+def check_windows(series: TrafficSeries, config: TrafficForecast) -> None:
+    """Refuse, before anything is trained, parts of the recording that have no window."""
+    for seed in () if config.model in BASELINES else config.seeds:
+        kept = training_mask(series, config, seed)
+        windows(series, config, "train", kept)
+        windows(series, config, "val", kept)
+    for number in range(config.num_masks):
+        windows(series, config, "test", held_out_mask(series, config, number))
 
 
 def normalized(series: TrafficSeries, normalizer: Normalizer) -> Tensor:
@@ -199,16 +219,12 @@ class MemberData:
         masks = [training_mask(series, config, seed) for seed in seeds]
         fitted = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
         z = [normalized(series, own).to(device) for own in fitted]
-        # Validation asks for what the test asks for.
-        spans = ((series.split.train, config.targets), (series.split.val, 1))
         train, val = (
             [
-                dataclasses.replace(
-                    windows(series, config, span, kept, targets=targets).to(device), z=own
-                )
+                dataclasses.replace(windows(series, config, part, kept).to(device), z=own)
                 for kept, own in zip(masks, z, strict=True)
             ]
-            for span, targets in spans
+            for part in ("train", "val")
         )
         return cls(list(seeds), [own.to(device) for own in fitted], train, val)
 

@@ -66,8 +66,8 @@ class HeldOutData:
 
     def of_mask(self, number: int) -> list[TrafficWindows]:
         """The same windows for each member, who sees the speeds in its own way."""
-        kept, span = held_out_mask(self.series, self.config, number), self.series.split.test
-        first = windows(self.series, self.config, span, kept, testing=True).to(self.device)
+        kept = held_out_mask(self.series, self.config, number)
+        first = windows(self.series, self.config, "test", kept).to(self.device)
         return [dataclasses.replace(first, z=own) for own in self.z]
 
     def batches(self, members: Sequence[TrafficWindows]) -> Iterator[Tensor]:

@@ -108,7 +108,7 @@ def daily_averages(
     total, count = torch.stack(
         [(1 - abs(d) / half) * sums.roll(d, 1) for d in range(-reach, reach + 1)]
     ).sum(0)
-    check_observed(there.sum(0))
+    check_observed(there.sum(0), series.sensor_names)
     overall = speeds.sum(0) / there.sum(0)
     seen = count > 0
     usual = torch.where(seen, total / torch.where(seen, count, 1.0), overall)

@@ -9,7 +9,7 @@ another one of the same sensors.
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -49,12 +49,18 @@ class TrafficPrediction:
         minutes: How long after the last row, one or several.
         speeds: A newer table of the same sensors, in any order, of which some may be silent or not
             be there; by default the run's own, as it is now.
+        key: The array of that table, an npz that holds several; by default the run's.
+        channel: Of an npz time × sensors × channels; by default the run's.
+        duplicates: What to do with its rows of one time, refuse or mean; by default the run's.
         out: CSV to write; by default forecast.csv in the run's folder.
     """
 
     run: Path
     minutes: tuple[float, ...] = (15.0, 30.0, 60.0)
     speeds: Path | None = None
+    key: str | None = None
+    channel: int | None = None
+    duplicates: Literal["refuse", "mean"] | None = None
     out: Path | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +105,7 @@ def state_of_run(series: TrafficSeries, normalizers: list[Normalizer], roads: Gr
         "edge_index": roads.edge_index.cpu().numpy(),
         "edge_weight": weight.cpu().numpy(),
         "sensor_names": np.array(_names(series)),
+        "has_times": np.array(series.origin is not None),
     }
 
 
@@ -124,7 +131,9 @@ def _finished(run: Path) -> tuple[TrafficForecast, dict[str, Any], dict[str, np.
     if "sensor_names" not in kept:
         raise ValueError(f"{run} was made by an older version: make it again with --fresh.")
     named: dict[str, Any] = {
-        field.name: told[field.name] for field in dataclasses.fields(TrafficForecast)
+        field.name: told[field.name]
+        for field in dataclasses.fields(TrafficForecast)
+        if field.name in told  # a folder may be older than a setting
     }
     named |= {name: Path(told[name]) for name in ("speeds", "distances", "out")}
     return TrafficForecast(**named), result, kept
@@ -146,12 +155,24 @@ def _newest(
     if not path.is_file():
         raise ValueError(f"There is no file {path}. Name it with --speeds.")
     minutes = result["data"]["interval_minutes"]
+    key, channel = settings.key, settings.channel
+    if path.suffix.lower() == ".npz":  # a newer table may be of another kind than the run's
+        key, channel = key or config.key, config.channel if channel is None else channel
     series = read_speeds(
         path,
+        key=key,
+        channel=channel,
         missing="mask",
-        duplicates=config.duplicates,
+        duplicates=settings.duplicates or config.duplicates,
         interval_minutes=minutes,
     )
+    has_times = series.origin is not None
+    if has_times != kept.get("has_times", has_times):  # which an older folder does not tell
+        these, those = ("a time for each row", "none")[:: 1 if has_times else -1]
+        raise ValueError(
+            f"{path} has {these}, but the table that the run was trained with has {those}: it "
+            "would not be known what time of day a row is. Give a table of the same kind."
+        )
     return _in_the_order_of(kept["sensor_names"].tolist(), series, path)
 
 

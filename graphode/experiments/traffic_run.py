@@ -25,6 +25,7 @@ from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
     MINUTES_PER_DAY,
     STGCN_HORIZONS,
+    check_windows,
     described,
     few_days,
     graph_of,
@@ -74,6 +75,7 @@ def _finished(config: TrafficForecast, folder: RunFolder, console: Console) -> N
             say(console, f"The offset from UTC changes {changes}: no window lies across a change.")
     if (warning := few_days(series, config)) is not None:
         say(console, warning)
+    check_windows(series, config)
     graph = roads.normalize("sym").to(device, torch.get_default_dtype())
     masks = [training_mask(series, config, seed) for seed in config.seeds]
     normalizers = [Normalizer.fit(series, kept, config.normalization) for kept in masks]
@@ -140,7 +142,7 @@ def _trained(
         keep_selected=True,
     )
     title = (
-        f"{config.model} on {config.dataset}, keep {100 * config.keep:.0f} %, "
+        f"{config.model} on {config.dataset}, keep {100 * config.keep:g} %, "
         f"{counted(config.members, 'member')}"
     )
     with display(console, title, config.epochs) as shown:
@@ -248,7 +250,7 @@ def _arrays(measured: Tested, masks: list[Tensor], series: TrafficSeries) -> dic
 
 def _line(result: dict[str, Any], unit: str | None) -> str:
     config, metrics = result["config"], result["metrics"]
-    name = f"{config['model']} on {config['dataset']}, keep {100 * config['keep']:.0f} %"
+    name = f"{config['model']} on {config['dataset']}, keep {100 * config['keep']:g} %"
     if not result["members"]:
         return f"{name}: no member had a finite validation loss. Lower --lr."
     rmse, speed = metrics["rmse"], Units.of([result], unit).speed

@@ -158,7 +158,7 @@ def _read(sample: Series | Mapping[str, Any], number: int) -> Series:
     if not bool(torch.where(spread[..., None], x, 0).isfinite().all()):
         raise ValueError(
             f"Series {number} has observations that are not finite. If they are missing, say so: "
-            f"`mask=~x.isnan().any(-1)`."
+            f"`mask=x.isfinite().all(-1)`."
         )
     graphs = sample.graphs
     if is_several(graphs) and len(graphs) != len(times):

@@ -62,6 +62,7 @@ class Course:
         self.known = self.graph
         self.answers: list[Tensor | None] = [None] * queries.shape[-1]
         self.starts_anew = not isinstance(state, HybridState)
+        self.starts_at_zero = state is None
         origin = state.time if isinstance(state, HybridState) else None
         planned = traced_plan if is_traced(self.h) else plan
         self.schedule = planned(origin, window.times, window.valid, queries, system.causal)
@@ -138,7 +139,7 @@ class Course:
         if change is None:
             return
         self._check_change(step)
-        self.h = change.apply(self.h, self._newcomers(x) if len(change.added) else 0.0)
+        self.h = change.apply(self.h, self._newcomers(step) if len(change.added) else 0.0)
         self.known = self.graph
         self.answers = [
             answer if answer is None else change.apply(answer, torch.nan) for answer in self.answers
@@ -157,16 +158,40 @@ class Course:
                 f"nodes change at other times are streamed by themselves."
             )
 
-    def _newcomers(self, x: Tensor) -> Tensor | float:
+    def _newcomers(self, step: int) -> Tensor | float:
+        """What newcomers start from: zeros, as all do, in samples that have observed nothing."""
         if self.system.newcomers is None:
             return 0.0
-        first = self.system.newcomers(x, self.graph)
+        first = self.system.newcomers(self.window.x[step], self.graph)
         if first.shape[-1] != self.system.parts.channels:
             raise ValueError(
                 f"`newcomers` must give the {self.system.parts.channels} channels of the state, "
                 f"but gives {first.shape[-1]}."
             )
-        return first
+        if self.window.observed is None:
+            return first
+        return torch.where(self._has_begun(step)[..., None, None], first, 0.0)
+
+    def _has_begun(self, step: int) -> Tensor:
+        """Which samples have a state before a step, `[*batch]`; it must be one that they observe.
+
+        Else a newcomer would be encoded from zeros, and not from the sample's next observation.
+        """
+        valid = self.window.valid
+        has_begun = torch.ones_like(valid[..., 0])
+        if self.starts_at_zero:
+            has_begun = valid[..., :step].any(-1)
+        if is_traced(self.h):
+            return has_begun
+        lacks = (has_begun & ~valid[..., step] & valid[..., step:].any(-1)).flatten()
+        if bool(lacks.any()):
+            raise ValueError(
+                f"`newcomers` start from what is observed when they come, but at step {step}, "
+                f"where nodes come, sample {int(lacks.nonzero()[0])} observes nothing, and later "
+                f"it does. Let nodes come at a step that all samples observe, or call the system "
+                f"for this sample by itself, with the node map of its next observation."
+            )
+        return has_begun
 
     def _travel(self, leg: Leg | None) -> None:
         """Flow, and answer the queries on the way."""

@@ -60,8 +60,8 @@ def check_order(times: np.ndarray, valid: np.ndarray, origin: np.ndarray | None)
         sample, step = (int(i) for i in np.argwhere(wrong)[0])
         raise ValueError(
             f"`times` must increase strictly from observation to observation, but step {step} of "
-            f"sample {sample} comes at {times[sample, step]:.6g}, after {known[sample, step]:.6g}. "
-            f"Sort the observations, and merge those with equal times."
+            f"sample {sample} comes at {times[sample, step]:.15g}, after "
+            f"{known[sample, step]:.15g}. Sort the observations, and merge those with equal times."
         )
 
 
@@ -79,12 +79,12 @@ def check_queries(queries: np.ndarray, origin: np.ndarray, from_state: bool) -> 
         if from_state:
             raise ValueError(
                 f"A query must be finite and not before the last observation in the state, but "
-                f"query {query} of sample {sample} is at {queries[sample, query]:.6g}, and that "
-                f"observation at {origin[sample]:.6g}. A state holds no history: ask the state of "
+                f"query {query} of sample {sample} is at {queries[sample, query]:.15g}, and that "
+                f"observation at {origin[sample]:.15g}. A state holds no history: ask the state of "
                 f"an earlier time, or call the system with the whole window."
             )
         raise ValueError(
             f"`query_times` must be finite and not before the first observation, but query "
-            f"{query} of sample {sample} is at {queries[sample, query]:.6g}, and its first "
-            f"observation at {origin[sample]:.6g}. There is no state before it."
+            f"{query} of sample {sample} is at {queries[sample, query]:.15g}, and its first "
+            f"observation at {origin[sample]:.15g}. There is no state before it."
         )

@@ -239,7 +239,7 @@ def _check_finite(whole: Sequence[Tensor], values: Sequence[Tensor], masked: boo
         wrong = ~value.detach().isfinite()
         if bool(wrong.any()):
             place = tuple(int(i) for i in wrong.nonzero()[0])
-            remedy = "Extend the mask to it." if masked else "Mask it: `mask=~x.isnan().any(-1)`."
+            remedy = "Extend the mask to it." if masked else "Mask it: `mask=x.isfinite().all(-1)`."
             raise ValueError(
                 f"`x` must be finite where it is observed, but step {step} holds "
                 f"{int(wrong.sum())} values that are not, the first at index {place} of that step: "

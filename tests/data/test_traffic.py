@@ -32,6 +32,13 @@ def test_pems08_is_what_its_source_says(data_root):
     assert len(series.checksums) == 2
 
 
+def test_without_pems08_the_error_says_how_the_published_file_is_read(tmp_path, monkeypatch):
+    monkeypatch.delenv("GRAPHODE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(MissingFileError, match=r"--dataset file --speeds PEMS08.npz --channel 2 "):
+        pems08(tmp_path)
+
+
 @pytest.mark.parametrize("keep", [0.3, 1.0])
 def test_persistence_on_pems08_is_that_of_the_raw_file(data_root, keep):
     """From the npz to the error by numpy alone, and through recording, windows and z-scores."""

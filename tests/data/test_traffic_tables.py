@@ -66,8 +66,74 @@ def test_an_npz_by_key_channel_and_scale(tmp_path):
         read_speeds(tmp_path / "two.npz")
     with pytest.raises(ValueError, match="not 'speeds'"):
         read_speeds(tmp_path / "two.npz", key="speeds")
-    with pytest.raises(ValueError, match=r"more than 3 channels, but has shape \[4, 3, 3\]"):
-        read_speeds(tmp_path / "two.npz", key="data", channel=3)
+    for channel in (3, -1):
+        with pytest.raises(ValueError, match=rf"channels 0 to 2, but `channel` is {channel}\."):
+            read_speeds(tmp_path / "two.npz", key="data", channel=channel)
+
+
+def test_of_several_channels_one_is_to_be_chosen(tmp_path):
+    """The published PEMS08.npz has the flow first."""
+    np.savez(tmp_path / "v.npz", data=np.stack([SPEEDS * 9, SPEEDS * 0, SPEEDS], -1))
+    with pytest.raises(ValueError, match=r"3 channels, .*from 0 to 2 with --channel .*`channel=`"):
+        read_speeds(tmp_path / "v.npz")
+    np.testing.assert_array_equal(read_speeds(tmp_path / "v.npz", channel=2).speeds, SPEEDS)
+    np.savez(tmp_path / "one.npz", data=SPEEDS[:, :, None])
+    np.testing.assert_array_equal(read_speeds(tmp_path / "one.npz").speeds, SPEEDS)
+
+
+def test_a_channel_that_there_is_not_to_choose_is_refused(tmp_path):
+    np.savez(tmp_path / "flat.npz", data=SPEEDS)
+    with pytest.raises(ValueError, match=r"channel 0 .* shape \[4, 3\]. Leave out --channel"):
+        read_speeds(tmp_path / "flat.npz", channel=0)
+    np.savetxt(tmp_path / "v.csv", SPEEDS, delimiter=",")
+    for chosen in ({"key": "data"}, {"channel": 0}):
+        with pytest.raises(ValueError, match=r"an npz, but v.csv is none. Leave them out"):
+            read_speeds(tmp_path / "v.csv", **chosen)
+
+
+def test_an_npz_that_is_damaged_or_none_is_refused(tmp_path):
+    np.savez(tmp_path / "whole.npz", data=SPEEDS)
+    content = (tmp_path / "whole.npz").read_bytes()
+    np.save(tmp_path / "v.npy", SPEEDS)
+    texts = {
+        "cut": content[: len(content) // 2],
+        "changed": content.replace(SPEEDS.tobytes(), (SPEEDS + 1).tobytes()),
+        "npy": (tmp_path / "v.npy").read_bytes(),
+        "text": b"a,b\n1,2\n",
+        "empty": b"",
+    }
+    for name, held in texts.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(held)
+        with pytest.raises(ValueError, match=rf"{name}.npz is no npz of numbers, or is damaged"):
+            read_speeds(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros((0, 3)), r"but is empty, of shape \[0, 3\]"),
+        (np.zeros((50, 0)), r"but is empty, of shape \[50, 0\]"),
+        (np.zeros((50, 3, 0)), r"but is empty, of shape \[50, 3, 0\]"),
+        (np.array([["60", "fast"]]), "must hold real numbers, but holds <U4"),
+        (SPEEDS + 1j, "must hold real numbers, but holds complex128"),
+        (np.zeros(5), r"shape \[time, sensors\] or .*, but has shape \[5\]"),
+    ],
+)
+def test_an_npz_of_something_else_is_refused(tmp_path, values, message):
+    np.savez(tmp_path / "v.npz", data=values)
+    with pytest.raises(ValueError, match=message):
+        read_speeds(tmp_path / "v.npz")
+
+
+@pytest.mark.parametrize("ending", ["CSV", "Npz"])
+def test_endings_may_be_written_large(tmp_path, ending):
+    if ending == "CSV":
+        np.savetxt(tmp_path / "v.CSV", SPEEDS, delimiter=",")
+    else:
+        np.savez(tmp_path / "v.npz", data=SPEEDS)
+        (tmp_path / "v.npz").rename(tmp_path / "v.Npz")
+    np.testing.assert_array_equal(read_speeds(tmp_path / f"v.{ending}").speeds, SPEEDS)
 
 
 def test_an_npz_with_a_pickle_is_refused(tmp_path):
@@ -176,7 +242,9 @@ def test_a_matrix_is_read_as_it_is(tmp_path):
     [
         ("0,1\n2,0\n", 2, "must be symmetric, but from 0 to 1 the distance is 1 and back it is 2"),
         ("0,1\n1,0\n", 3, "3 × 3 distances, but is 2 × 2"),
-        ("0,1,2\n1,0,2\n", None, "2 × 2 distances, but is 2 × 3"),
+        ("0,1,2\n1,0,2\n", None, "2 × 2 distances, but is 2 × 3.*`from,to,length` before a list"),
+        ("A,B,800\nB,C,1200\n", 3, "first line is a road: 'A,B,800'. Put .*`from,to,length`"),
+        ("0,B,5\nB,1,5\n", 3, "first line is a road: '0,B,5'"),
         ("0,-1\n-1,0\n", 2, "0 or more, but that from 0 to 1 is -1"),
         ("0,\n1,0\n", 2, "from 0 to 1 is empty or NaN"),
         ("from,to,cost\n0,5,1\n", 3, "from 0 to 2, but names 0 to 5"),

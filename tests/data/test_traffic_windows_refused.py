@@ -54,7 +54,7 @@ def test_windows_that_cannot_be_are_refused(arguments, message):
         ({"steps_per_day": 5}, {"within_days": True}, "no day has more than 5 .*`within_days`"),
         ({}, {"following": 57}, "At most 55 kept samples .*57 of `following` .--targets"),
         ({"stretches": torch.arange(60) // 7}, {"following": 3}, "At most 2 .*3 of `following`"),
-        ({}, {"steps": 61}, r"no window fits\. Keep more, or ask for shorter windows\.$"),
+        ({}, {"steps": 61}, r"no window fits\. Give more rows, or ask for shorter windows\.$"),
     ],
 )
 def test_where_no_window_fits_what_is_in_the_way_is_named(fields, arguments, message):
@@ -63,6 +63,33 @@ def test_where_no_window_fits_what_is_in_the_way_is_named(fields, arguments, mes
     with pytest.raises(ValueError, match=message) as caught:
         traffic_windows(series, range(60), kept, Standardizer.fit(series), **arguments)
     assert "jitter" not in str(caught.value)
+
+
+def test_more_is_to_be_kept_where_some_is_not():
+    series = recording()
+    kept = torch.arange(60) % 12 == 0
+    with pytest.raises(ValueError, match=r"5 of 60 .* Keep more, or ask for shorter windows\.$"):
+        traffic_windows(series, range(60), kept, Standardizer.fit(series))
+
+
+def test_rows_without_a_speed_are_no_remedy():
+    observed = (torch.arange(60) % 12 == 0)[:, None].expand(60, 3)
+    series = recording(observed=observed)
+    kept = torch.ones(60, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"5 of 60 .* Give more rows with a speed, or ask"):
+        traffic_windows(series, range(60), kept, Standardizer.fit(series))
+
+
+def test_silent_sensors_are_named_as_the_table_names_them():
+    observed = torch.ones(60, 3, dtype=torch.bool)
+    observed[:, 1] = False
+    named = recording(observed=observed, sensor_names=("north", "mid", "south"))
+    with pytest.raises(ValueError, match=r"1 have none \(mid\)"):
+        Standardizer.fit(named, per_sensor=True)
+    with pytest.raises(ValueError, match=r"1 have none \(numbers 1\)"):
+        Standardizer.fit(recording(observed=observed), per_sensor=True)
+    with pytest.raises(ValueError, match="No speed was observed in the training rows"):
+        Standardizer.fit(recording(observed=torch.zeros_like(observed)))
 
 
 def test_jitter_is_blamed_where_times_jitter():

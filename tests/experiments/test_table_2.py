@@ -19,10 +19,12 @@ from graphode.experiments.table_2 import (
     _labelled,
     _notes,
     cell_config,
+    column_of,
     rows_of,
     run,
 )
 from graphode.experiments.tables import Row
+from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_claims import claims, growth, rmse_by
 from graphode.experiments.traffic_units import NAMES, Units
 
@@ -95,6 +97,18 @@ def test_cells_are_the_papers_protocol(tmp_path):
     }  # fmt: skip
     folders = [cell_config(Table2(), line, keep, tmp_path).out for line in LINES for keep in KEEPS]
     assert len(set(folders)) == len(folders)
+
+
+def test_each_keep_has_a_column_and_a_folder_of_its_own(tmp_path):
+    keeps = (0.3, 0.304, 0.07, 0.29, 1.0)
+    table = Table2(quick=True, keeps=keeps)
+    cells = [cell_config(table, LINES[0], keep, tmp_path).out for keep in keeps]
+    assert len(set(cells)) == len(keeps)
+    assert [column_of(keep) for keep in keeps] == ["30 %", "30.4 %", "7 %", "29 %", "100 %"]
+    names = [TrafficForecast.of(keep=keep).resolved().out for keep in keeps[:3]]
+    assert [str(out).rsplit("-")[-1] for out in names] == ["30", "30.4", "7"]
+    with pytest.raises(ValueError, match=r"`keeps` must differ.* are 30 %, 50 %, 30 %. Give each"):
+        Table2(keeps=(0.3, 0.5, 0.3))
 
 
 def test_a_percentile_that_is_given_is_that_of_every_line(tmp_path):

@@ -353,6 +353,111 @@ def test_a_newer_table_may_have_its_sensors_in_any_order_and_some_may_be_silent(
     assert said.endswith("neighbours: C.")
 
 
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--speeds", "s.csv", "--distances", "d.csv"], "--speeds, --distances"),
+        (["--speeds", "s.csv", "--unit", "km/h"], "--speeds"),
+        (["--key", "data", "--channel", "0"], "--key, --channel"),
+        (["--missing", "mask", "--duplicates", "mean"], "--missing, --duplicates"),
+        (["--interval-minutes", "5", "--directed"], "--interval-minutes, --directed"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run", "traffic"], ["reproduce", "table-2", "--quick"]])
+def test_ones_own_files_are_not_passed_over_where_the_data_set_is_another(
+    tmp_path, capsys, command, flags, named, without_type_checks
+):
+    with pytest.raises(SystemExit):
+        cli.main([*command, *flags, "--out", str(tmp_path / "run")])
+    shown = capsys.readouterr().err
+    assert f"({named}) are given, but the data set is simulated: add --dataset file" in shown
+    assert not (tmp_path / "run").exists()
+
+
+def in_channels(config: TrafficForecast) -> TrafficForecast:
+    """The same speeds in channel 2 of an npz, as PEMS08.npz is published, without names."""
+    assert config.speeds is not None
+    speeds = pd.read_csv(config.speeds)[[*"ABCD"]].to_numpy()
+    path = config.speeds.with_suffix(".npz")
+    np.savez(path, data=np.stack([speeds * 0, speeds * 0 + 1, speeds], -1), stations=np.arange(4))
+    path.with_name("distances.csv").write_text("from,to,length\n0,1,1\n1,2,1\n")
+    return dataclasses.replace(config, speeds=path)
+
+
+def test_the_speeds_of_an_npz_are_chosen_by_key_and_channel(tmp_path, capsys, without_type_checks):
+    named = dataclasses.replace(own_files(tmp_path, **SMALL), model="gcde_gru")
+    expected = load_series(named).speeds
+    config = in_channels(named)
+    with pytest.raises(ValueError, match=r"data, stations, but no `key`.*--key"):
+        load_series(config)
+    with pytest.raises(ValueError, match=r"3 channels, .*--channel"):
+        load_series(dataclasses.replace(config, key="data"))
+    chosen = dataclasses.replace(config, key="data", channel=2)
+    torch.testing.assert_close(load_series(chosen).speeds, expected)
+    files = ["--dataset", "file", "--speeds", str(config.speeds), "--key", "data", "--channel", "2"]
+    files += ["--distances", str(config.distances), "--percentile", "100"]
+    short = ["--epochs", "1", "--masks", "1", "--device", "cpu", "--out", str(tmp_path / "table")]
+    table = ["--quick", "--no-studies", "--seeds", "1", "--models", "persistence"]
+    cli.main(["reproduce", "table-2", *files, *short, *table])
+    run(chosen, plain())
+    capsys.readouterr()
+    cli.main(["predict", str(config.out), "--minutes", "5"])
+    assert "4 sensors, 1 time after the last row" in capsys.readouterr().out
+    # A newer one of the same kind is read as the run's was, unless something else is said.
+    newer = tmp_path / "newer.npz"
+    assert config.speeds is not None
+    with np.load(config.speeds) as arrays:
+        np.savez(newer, data=arrays["data"][:50], other=arrays["data"][:50, :, 2])
+    told = {"run": config.out, "minutes": (5.0,), "speeds": newer}
+    found = predict(TrafficPrediction(**told), plain())
+    other = TrafficPrediction(**told, channel=0)
+    assert not np.allclose(predict(other, plain()), found)
+    with pytest.raises(ValueError, match="Leave out --channel"):
+        predict(TrafficPrediction(**told, key="other"), plain())
+    np.savetxt(tmp_path / "newer.csv", expected[:50].numpy(), delimiter=",")
+    told["speeds"] = tmp_path / "newer.csv"
+    np.testing.assert_allclose(predict(TrafficPrediction(**told), plain()), found)
+
+
+def test_a_table_without_times_is_not_forecast_by_a_run_that_knows_them(finished, tmp_path):
+    table = pd.read_csv(finished.speeds)[:60]
+    table.drop(columns="time").to_csv(tmp_path / "bare.csv", index=False)
+    bare = TrafficPrediction(run=finished.out, minutes=(5.0,), speeds=tmp_path / "bare.csv")
+    with pytest.raises(ValueError, match=r"has none, but the table .* has a time for each row"):
+        predict(bare, plain())
+    pd.read_csv(finished.speeds).drop(columns="time").to_csv(tmp_path / "own.csv", index=False)
+    timeless = dataclasses.replace(finished, speeds=tmp_path / "own.csv", out=tmp_path / "timeless")
+    run(timeless, plain())
+    assert predict(dataclasses.replace(bare, run=timeless.out), plain()).notna().all(axis=None)
+    with pytest.raises(ValueError, match=r"has a time for each row, but the table .* has none"):
+        predict(dataclasses.replace(bare, run=timeless.out, speeds=finished.speeds), plain())
+
+
+def test_a_run_of_an_older_version_forecasts_still(finished):
+    """Its folder tells neither whether there were times nor settings that are younger."""
+    told = TrafficPrediction(run=finished.out, minutes=(5.0,))
+    expected = predict(told, plain())
+    with np.load(finished.out / "arrays.npz") as arrays:
+        kept = {name: values for name, values in arrays.items() if name != "has_times"}
+    np.savez(finished.out / "arrays.npz", **kept)
+    result = json.loads((finished.out / "result.json").read_text())
+    result["config"] = {k: v for k, v in result["config"].items() if k not in ("key", "channel")}
+    (finished.out / "result.json").write_text(json.dumps(result))
+    pd.testing.assert_frame_equal(predict(told, plain()), expected)
+
+
+def test_a_repeated_row_of_a_newer_table_is_averaged_if_asked(finished, tmp_path, capsys):
+    table = pd.read_csv(finished.speeds)[:60]
+    twice = pd.concat([table, table[-1:]])
+    twice.to_csv(tmp_path / "newer.csv", index=False)
+    flags = ["predict", str(finished.out), "--speeds", str(tmp_path / "newer.csv")]
+    with pytest.raises(SystemExit):
+        cli.main(flags)
+    assert "--duplicates mean" in capsys.readouterr().err
+    cli.main([*flags, "--duplicates", "mean"])
+    assert "4 sensors" in capsys.readouterr().out
+
+
 def test_what_cannot_be_forecast_is_refused_with_what_to_do(finished, tmp_path, capsys):
     told = {"run": finished.out, "minutes": (5.0,)}
     other = pd.read_csv(finished.speeds)

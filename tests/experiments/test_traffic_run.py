@@ -1,6 +1,7 @@
 """A run of traffic forecasting from settings to result, and the command line around it."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 import graphode as gd
 from graphode import cli
-from graphode.data import simulated_traffic
+from graphode.data import TimeSplit, simulated_traffic
 from graphode.ensembles import Ensemble
 from graphode.experiments import progress, traffic_run
 from graphode.experiments.run_folder import read_metrics
@@ -377,6 +378,43 @@ def test_mistakes_are_explained(tmp_path, capsys, flags, message, without_type_c
 def test_a_keep_that_leaves_no_window_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no window fits"):
         run(small("gcgru", keep=0.001, out=tmp_path), plain())
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_a_part_without_a_window_is_named_before_training(tmp_path, monkeypatch, part):
+    series = simulated_traffic(5, 3)
+    parts = {"train": range(500), "val": range(500, 700), "test": range(700, 864)}
+    parts[part] = parts[part][:5]
+    short = dataclasses.replace(series, split=TimeSplit(**parts))
+    monkeypatch.setattr(traffic_run, "load_series", lambda config: short)
+    words = {"train": "training", "val": "validation", "test": "test"}[part]
+    message = rf"The {words} part has no window.* 5 of 5 rows are kept .*Give more rows"
+    with pytest.raises(ValueError, match=message):
+        run(small("gcgru", keep=1.0, out=tmp_path / "run"), plain())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_solver_that_is_given_takes_its_own_number_of_steps():
+    tuned, printed = TrafficForecast.of(), TrafficForecast.of(preset="printed")
+    assert (tuned.solver, tuned.num_steps) == ("rk4", 1)
+    assert (printed.solver, printed.num_steps) == ("dopri5", None)
+    for preset in ("tuned", "printed"):
+        of = functools.partial(TrafficForecast.of, preset=preset)
+        assert of(solver="dopri5").num_steps is None
+        assert of(solver="euler").num_steps == 1
+        assert of(solver="rk4", num_steps=3).num_steps == 3
+        flags = ["--preset", preset, "--solver", "tsit5", "--rtol", "1e-6"]
+        assert TrafficForecast.defaults(flags).num_steps is None
+    with pytest.raises(ValueError, match="Unknown solver 'rk5'"):
+        TrafficForecast.of(solver="rk5")
+
+
+def test_tolerances_of_fixed_steps_are_refused(tmp_path):
+    for changes in ({}, {"solver": "dopri5", "num_steps": 2}):
+        with pytest.raises(ValueError, match=r"--rtol and --atol .* without --num-steps"):
+            small(rtol=1e-6, out=tmp_path, **changes).resolved()
+    assert small(solver="dopri5", rtol=1e-6, out=tmp_path).resolved().num_steps is None
+    assert small(solver="collocation", rtol=1e-6, out=tmp_path).resolved().num_steps == 1
 
 
 def test_the_command_line_runs_and_goes_on(tmp_path, capsys, without_type_checks):

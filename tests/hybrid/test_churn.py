@@ -84,6 +84,44 @@ def test_newcomers_start_from_their_encoder():
     torch.testing.assert_close(after.h, cell(before, x[1], large))
 
 
+def with_encoder() -> gd.HybridSystem:
+    flow = gd.Flow(gd.GraphConvField([CHANNELS] * 2), solver="rk4", num_steps=2)
+    cell, encoder = gd.GraphGRUCell(IN, CHANNELS), nn.Linear(IN, CHANNELS)
+    return gd.HybridSystem(flow=flow, jump=cell, newcomers=encoder)
+
+
+@pytest.mark.parametrize("seen", [(1, 2), (2,), (1,), (0, 1), (0,)])
+def test_newcomers_of_a_sample_that_lacks_steps_are_those_of_its_lone_run(seen):
+    """Before its first observation there is nobody to come to: all start at zero."""
+    system, names = with_encoder(), ["abc", "bcd", "bcd"]
+    graphs = [random_graph(3, seed) for seed in range(3)]
+    x = [torch.randn(2, 3, IN) for _ in graphs]
+    times, queries = torch.tensor([[0.0, 1.0, 2.0], [0.1, 0.9, 2.5]]), torch.tensor([[3.0], [3.0]])
+    mask = [torch.tensor([True, step in seen]) for step in range(3)]
+    maps = [None, gd.NodeMap.between(*names[:2]), None]
+    y = system(x, times, graphs, queries, mask=mask, node_maps=maps)[1]
+    own = [maps[step] if k else None for k, step in enumerate(seen)]
+    lone_x, lone_graphs = ([values[step] for step in seen] for values in (x, graphs))
+    alone = system([v[1] for v in lone_x], times[1, [*seen]], lone_graphs, [3.0], node_maps=own)
+    if seen == (0,):  # it keeps the nodes it knew
+        y, alone = y[:, :2], alone[:, 1:]
+    torch.testing.assert_close(y, alone)
+
+
+def test_newcomers_at_a_step_that_a_sample_lacks_are_refused():
+    system, small, large = with_encoder(), islands(2), islands(2, 1)
+    x = [torch.randn(2, 2, IN), torch.randn(2, 3, IN), torch.randn(2, 3, IN)]
+    mask = [torch.tensor([True, step != 1]) for step in range(3)]
+    times, maps = torch.tensor([[0.0, 1.0, 2.0]] * 2), [None, gd.NodeMap.between("ab", "abc"), None]
+    given = (x, times, [small, large, large])
+    with pytest.raises(ValueError, match=r"at step 1, .* sample 1 observes nothing, and later"):
+        system(*given, [[3.0]] * 2, mask=mask, node_maps=maps)
+    with pytest.raises(ValueError, match=r"at step 1, .* sample 1 observes nothing, and later"):
+        system.absorb(*given, mask=mask, node_maps=maps)
+    system.newcomers = None
+    system(*given, [[3.0]] * 2, mask=mask, node_maps=maps)
+
+
 def test_a_forecast_before_a_node_came_is_nan_for_it_and_right_for_others():
     system = fixed_steps()
     small, large = islands(2), islands(2, 1)
