@@ -304,3 +304,22 @@ def test_settings_without_an_effect_are_refused(model, settings):
     *_, name = settings
     with pytest.raises(ValueError, match=f"`{name}` .*has no effect"):
         NodeClassification.of(model, "cora_linqs", **settings)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_member_that_diverges_last_keeps_no_run_from_its_result(tmp_path, monkeypatch, chunk):
+    """Its parameters are no numbers: the paths of its embeddings are left out."""
+    loss = NodeObjective.loss
+
+    def exploding(objective, ensemble):
+        of_last = torch.as_tensor(ensemble.seeds) == 2
+        return torch.where(of_last, torch.nan, loss(objective, ensemble))
+
+    monkeypatch.setattr(NodeObjective, "loss", exploding)
+    settings = {**SMALL, "members": 3}
+    config = NodeClassification.of("gcde_rk2", **settings, out=tmp_path, chunk=chunk)
+    result = run(config, plain())
+    assert result["failed_seeds"] == [2]
+    assert result["diverged"] == {"2": 0}
+    assert result["members"] == 2
+    assert (tmp_path / "arrays.npz").exists() == (chunk == 3)
