@@ -57,6 +57,15 @@ class Selection:
             self.stopped.logical_or_(self.waited >= self.patience)
         return better
 
+    def withdraw(self, members: list[int], since: list[int]) -> None:
+        """Stop members; what was selected of one from an epoch on counts for nothing."""
+        for member, epoch in zip(members, since, strict=True):
+            self.stopped[member] = True
+            if self.epoch[member] >= epoch:
+                self.loss[member], self.epoch[member] = torch.inf, NONE_YET
+                for kept in self.metrics.values():
+                    kept[member] = torch.nan
+
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, by name."""
         named = {f"metrics.{name}": kept for name, kept in self.metrics.items()}

@@ -235,12 +235,11 @@ class Trainer:
 
     @torch.no_grad()
     def set_aside(self, members: list[int], healthy: int) -> None:
-        """Train members no further: they do what a healthy one does, and are not selected."""
+        """Train members no further: they do what a healthy one does."""
         adam = self.optimizer
         rates = (rate for rate in (*adam.lr, *adam.weight_decay) if isinstance(rate, Tensor))
         for tensor in (*self.parameters, *adam.means, *adam.squares, *rates):
             tensor[members] = tensor[healthy].clone()
-        self.selection.stopped[members] = True
 
     @torch.no_grad()
     def forget(self, members: list[int]) -> None:

@@ -108,6 +108,8 @@ def train(
             for seed, when in lost.items():
                 display.note(f"The member of seed {seed} diverged in epoch {when}: set aside.")
             diverged |= lost
+            numbers = [chunks[number].index(seed) for seed in lost]
+            trainer.selection.withdraw(numbers, list(lost.values()))
             if diverged.keys() >= set(seeds):
                 raise _ended(folder, epoch, count, trainer.why_it_failed())
             healthy = _healthy(trainer, diverged)

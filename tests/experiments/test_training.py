@@ -385,3 +385,26 @@ def test_of_members_that_are_trained_one_by_one_the_others_go_on(tmp_path):
     assert outcome.diverged == {5: 0}
     assert [epoch >= 0 for epoch in outcome.selected["epoch"]] == [False, True, True]
     assert {row["chunk"] for row in read_metrics(tmp_path)} == {1, 2}
+
+
+def test_what_was_selected_after_a_member_diverged_counts_for_nothing(tmp_path):
+    """Its solve may fail once and its next epochs look well until the block is read."""
+
+    class FailsOnce(NodeObjective):
+        calls = 0
+
+        def loss(self, ensemble):
+            FailsOnce.calls += 1
+            losses = super().loss(ensemble)
+            return torch.where(ensemble.seeds == 6, torch.nan, 0.0 * losses) + losses.detach()
+
+        def measure(self, ensemble):
+            found = super().measure(ensemble)
+            return {name: values.nan_to_num(0.5) for name, values in found.items()}
+
+    task = objective()
+    fields = [getattr(task, field.name) for field in dataclasses.fields(task)]
+    outcome = train_in(tmp_path, objective=FailsOnce(*fields), select_from=0)
+    assert outcome.diverged == {6: 0}
+    assert [epoch >= 0 for epoch in outcome.selected["epoch"]] == [True, False, True]
+    assert outcome.selected["test_accuracy"][1] != outcome.selected["test_accuracy"][1]
