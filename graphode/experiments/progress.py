@@ -87,14 +87,13 @@ class LiveDisplay:
 
     def begin(self, chunk: int, chunks: int, epoch: int) -> None:
         """Start the bar where the run stands."""
-        self.before, total, title = chunk * self.epochs, chunks * self.epochs, self.title
-        done, title = self.before + epoch, _titled(title, chunk, chunks)
-        if self.progress.tasks[self.task].total == total:
-            self.progress.update(self.task, completed=done, description=title, summary="")
-        else:  # the first: what was done before does not tell how fast it goes
-            self.progress.reset(
-                self.task, total=total, completed=done, description=title, summary=""
-            )
+        is_first = self.progress.tasks[self.task].total is None
+        self.before, total = chunk * self.epochs, chunks * self.epochs
+        done = self.before + epoch
+        if is_first:  # what was done before does not tell how fast it goes
+            self.progress.reset(self.task, total=total, completed=done)
+        title = _titled(self.title, chunk, chunks)
+        self.progress.update(self.task, completed=done, description=title, summary="")
 
     def update(self, row: dict[str, Any]) -> None:
         """Move the bar."""

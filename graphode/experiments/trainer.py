@@ -248,7 +248,7 @@ class Trainer:
             parameter[members] = torch.nan
 
     def why_it_failed(self) -> str:
-        """What a solve says that fails, now that all members have; nothing if none does."""
+        """In words, once all members have; a solve that fails again says where."""
         if not all(bool(parameter.isfinite().all()) for parameter in self.parameters):
             return "parameters became NaN."
         flows = [part for part in self.ensemble.modules() if isinstance(part, Flow)]
