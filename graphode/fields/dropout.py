@@ -5,6 +5,7 @@
 See `graphode.stochastic` for the key. Srivastava et al. (2014), "Dropout".
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -122,8 +123,7 @@ class EdgeDropout(DropsAtRandom):
 
     On a symmetric graph both directions of an edge have masks of their own. Dropped edges stay in
     `edge_index` with the weight 0, so that no shape depends on a mask. Fields that look at edges
-    alone (attention, PyG's layers without weights) pass them over, and with them edges whose own
-    weight is 0. To normalise with the degrees
+    alone (attention, PyG's layers without weights) pass them over. To normalise with the degrees
     that are left, drop first: `dropout(graph).normalize("sym")`. Rong, Huang, Xu, Huang (2020),
     "DropEdge: Towards Deep Graph Convolutional Networks on Node Classification".
 
@@ -143,11 +143,18 @@ class EdgeDropout(DropsAtRandom):
                 "`graphode.stochastic`, use redraw='per_solve' under an adaptive solver, or use "
                 "`NodeDropout`."
             )
-        positions = hashed_positions((graph.num_edges,), graph.device)
-        weight = graph.edge_weight
-        if may_use_kernels(weight):
-            return graph._thin(dropped(weight, self.mask_key(), self.rate, positions))
-        return graph._thin(weight * self.keep_mask(self.rate, positions, weight))
+        return graph._thin(self._mask(graph.edge_weight))
+
+    def _mask(self, weight: Tensor) -> Tensor:
+        positions = hashed_positions(tuple(weight.shape), weight.device)
+        if not may_use_kernels(weight):
+            return self.keep_mask(self.rate, positions, weight)
+
+        def draw() -> Tensor:  # by the kernel that can be mapped
+            ones = torch.ones_like(positions, dtype=weight.dtype)
+            return dropped(ones, self.mask_key(), self.rate, positions)
+
+        return self.drawn((self.rate, weight.shape, weight.dtype, weight.device), draw)
 
 
 class NodeDropout(DropsAtRandom):

@@ -61,9 +61,9 @@ def neighbours(graph: Graph, copies: int = 1) -> Neighbours:
         around = once(pattern, "neighbours", make)
     else:
         around = latest(pattern, "repeated neighbours", copies, make)
-    if not source._is_thinned:
+    if source._keep_mask is None:
         return around
-    return around._replace(is_dropped=(pattern.arrange(source.edge_weight) == 0).repeat(copies))
+    return around._replace(is_dropped=(pattern.arrange(source._keep_mask) == 0).repeat(copies))
 
 
 def _neighbours(pattern: Pattern, copies: int) -> Neighbours:

@@ -88,8 +88,8 @@ class ConvField(Extension):
         flat = checked_state(graph.flatten(h), graph)
         copies = math.prod(flat.shape[:-2])
         edge_index, weight = graph.edge_index, graph.edge_weight
-        if graph._is_thinned and self._can_thin(h):
-            kept = weight.detach().nonzero()[:, 0]
+        if graph._keep_mask is not None and self._can_thin(h):
+            kept = graph._keep_mask.nonzero()[:, 0]
             edge_index, weight = edge_index[:, kept], weight.index_select(0, kept)
             attributes = None if attributes is None else attributes.index_select(0, kept)
         named: dict[str, Tensor] = {

@@ -54,8 +54,8 @@ def checked(graphs: Iterable[Graph]) -> list[Graph]:
     return graphs
 
 
-def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor]:
-    """The block-diagonal pattern of graphs, and its weights."""
+def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor, Tensor | None]:
+    """The block-diagonal pattern of graphs, its weights, and the mask of what was dropped."""
     starts = torch.tensor([graph.num_nodes for graph in graphs]).cumsum(0).tolist()
     edge_index = torch.cat(
         [
@@ -67,18 +67,33 @@ def joined(graphs: Sequence[Graph]) -> tuple[Pattern, Tensor]:
     sizes = tuple(size for graph in graphs for size in graph.sizes)
     weight = torch.cat([graph.edge_weight for graph in graphs])
     lasts = all(graph._pattern.lasts for graph in graphs)
-    return Pattern(edge_index, starts[-1], sizes, lasts=lasts), weight
+    return Pattern(edge_index, starts[-1], sizes, lasts=lasts), weight, _joined_masks(graphs)
 
 
-def separated(graph: Graph) -> list[tuple[Pattern, Tensor]]:
-    """Pattern and weights of each block."""
+def _joined_masks(graphs: Sequence[Graph]) -> Tensor | None:
+    """The masks of graphs, which are ones where nothing was dropped of a graph."""
+    if all(graph._keep_mask is None for graph in graphs):
+        return None
+    return torch.cat(
+        [
+            torch.ones_like(graph.edge_weight) if graph._keep_mask is None else graph._keep_mask
+            for graph in graphs
+        ]
+    )
+
+
+def separated(graph: Graph) -> list[tuple[Pattern, Tensor, Tensor | None]]:
+    """Pattern, weights and mask of each block."""
     graph_of_edge = graph.node_graph[graph.edge_index[0]]
     order = graph_of_edge.argsort(stable=True)
     counts = graph_of_edge.bincount(minlength=graph.num_graphs).tolist()
     edges = graph.edge_index[:, order].split(counts, dim=1)
     weights = graph.edge_weight.index_select(0, order).split(counts)
+    masks = [None] * graph.num_graphs
+    if graph._keep_mask is not None:
+        masks = graph._keep_mask.index_select(0, order).split(counts)
     parts, start = [], 0
-    for size, edge_index, weight in zip(graph.sizes, edges, weights, strict=True):
-        parts.append((Pattern(edge_index - start, size, lasts=graph._pattern.lasts), weight))
+    for size, edge_index, weight, mask in zip(graph.sizes, edges, weights, masks, strict=True):
+        parts.append((Pattern(edge_index - start, size, lasts=graph._pattern.lasts), weight, mask))
         start += size
     return parts

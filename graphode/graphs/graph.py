@@ -57,7 +57,7 @@ class Graph:
     kind: str | None
     _pattern: Pattern
     _is_shared = False  # also of one that was saved before it had this
-    _is_thinned: bool = False  # whether a weight of 0 is that of an edge that was dropped
+    _keep_mask: Tensor | None = None  # of each edge, 0 where it was dropped; None if none ever was
     _is_symmetric: bool | None
     _constants: dict[torch.dtype, tuple[Tensor, Tensor]]
     _matrices: dict[torch.dtype, Tensor]
@@ -154,11 +154,11 @@ class Graph:
                 (a loop already there is kept as it is, like PyG's `gcn_norm`). By default they
                 are added for "sym" and "rw" and not for the Laplacians.
         """
-        edge_index, weight = normalized(self, kind, self_loops)
+        edge_index, weight, keep_mask = normalized(self, kind, self_loops)
         like = self._pattern
         if edge_index is not self.edge_index:
             like = Pattern(edge_index, self.num_nodes, like.sizes, like.batch_shape, like.lasts)
-        return Graph._trusted(like, weight, source=self, kind=kind)
+        return Graph._trusted(like, weight, source=self, kind=kind, keep_mask=keep_mask)
 
     def reverse(self) -> Graph:
         """The graph with every edge turned round: its matrix transposed."""
@@ -168,7 +168,8 @@ class Graph:
                 f"the degrees, but this one is ({self.kind!r}). Use "
                 f'`graph.source.reverse().normalize("{self.kind}")`.'
             )
-        return Graph._trusted(self._pattern.reverse(), self.edge_weight, thinned=self._is_thinned)
+        pattern = self._pattern.reverse()
+        return Graph._trusted(pattern, self.edge_weight, keep_mask=self._keep_mask)
 
     def reweight(self, edge_weight: ArrayLike) -> Graph:
         """The same edges with other weights, in the order of `edge_index`; not normalised.
@@ -179,13 +180,17 @@ class Graph:
         weight = checked_edge_weight(edge_weight, self.edge_index)
         return Graph._trusted(self._pattern, own_weight(weight), prepare=False)
 
-    def _thin(self, edge_weight: Tensor) -> Graph:
-        """The graph without the edges that now weigh 0.
+    def _thin(self, mask: Tensor) -> Graph:
+        """The graph without the edges where `mask` is 0, the weights of the rest multiplied by it.
 
         They stay in the pattern, so that no shape depends on a value; fields that look at edges
         alone pass them over.
         """
-        return Graph._trusted(self._pattern, edge_weight, prepare=False, thinned=True)
+        before = self._keep_mask
+        # Above 0 where both are, however many there are: a product might overflow.
+        both = mask if before is None else torch.minimum(before, mask)
+        weight = self.edge_weight * mask
+        return Graph._trusted(self._pattern, weight, prepare=False, keep_mask=both)
 
     def to(self, *args: Any, **kwargs: Any) -> Graph:
         """The same graph on another device, or with weights of another dtype, as `Tensor.to`."""
@@ -197,7 +202,8 @@ class Graph:
         pattern = self._pattern
         if weight.device != self.device:
             pattern = pattern.to(weight.device)
-        return Graph._trusted(pattern, weight, source, self.kind, thinned=self._is_thinned)
+        mask = None if self._keep_mask is None else self._keep_mask.to(*args, **kwargs)
+        return Graph._trusted(pattern, weight, source, self.kind, keep_mask=mask)
 
     def subgraph(self, nodes: ArrayLike) -> Graph:
         """The graph induced on `nodes`, renumbered in their order; a boolean mask also selects.
@@ -218,7 +224,8 @@ class Graph:
         pattern = Pattern(renumbered[:, inside], len(kept), lasts=self._pattern.lasts)
         weight = self.edge_weight.index_select(0, inside)
         source = None if self.source is None else self.source.subgraph(kept)
-        return Graph._trusted(pattern, weight, source, self.kind, thinned=self._is_thinned)
+        mask = None if self._keep_mask is None else self._keep_mask.index_select(0, inside)
+        return Graph._trusted(pattern, weight, source, self.kind, keep_mask=mask)
 
     @staticmethod
     def batch(graphs: Iterable[Graph]) -> Graph:
@@ -230,18 +237,17 @@ class Graph:
         """
         graphs = batch.checked(graphs)
         sources = [graph.source for graph in graphs if graph.source is not None]
-        pattern, weight = batch.joined(graphs)
+        pattern, weight, mask = batch.joined(graphs)
         source = Graph.batch(sources) if sources else None
-        thinned = any(graph._is_thinned for graph in graphs)
-        return Graph._trusted(pattern, weight, source, graphs[0].kind, thinned=thinned)
+        return Graph._trusted(pattern, weight, source, graphs[0].kind, keep_mask=mask)
 
     def unbatch(self) -> list[Graph]:
         """The graphs of a batch, in their order."""
         sources = [None] * self.num_graphs if self.source is None else self.source.unbatch()
         parts = zip(batch.separated(self), sources, strict=True)
         return [
-            Graph._trusted(*part, source, self.kind, thinned=self._is_thinned)
-            for part, source in parts
+            Graph._trusted(pattern, weight, source, self.kind, keep_mask=mask)
+            for (pattern, weight, mask), source in parts
         ]
 
     @property
@@ -331,10 +337,10 @@ class Graph:
         source: Graph | None = None,
         kind: str | None = None,
         prepare: bool = True,
-        thinned: bool = False,
+        keep_mask: Any = None,
     ) -> Graph:
         graph = object.__new__(Graph)
-        graph._fill(pattern, edge_weight, source, kind, prepare, thinned)
+        graph._fill(pattern, edge_weight, source, kind, prepare, keep_mask)
         return graph
 
     def _fill(
@@ -344,9 +350,9 @@ class Graph:
         source: Graph | None = None,
         kind: str | None = None,
         prepare: bool = True,
-        thinned: bool = False,
+        keep_mask: Any = None,
     ) -> None:
-        # `edge_weight` may be any leaf when a tree function rebuilds the graph.
+        # Weights and mask may be any leaves when a tree function rebuilds the graph.
         self.__dict__.update(
             _pattern=pattern,
             num_nodes=pattern.num_nodes,
@@ -354,7 +360,7 @@ class Graph:
             source=source,
             kind=kind,
             _is_shared=is_shared(edge_weight),
-            _is_thinned=thinned,
+            _keep_mask=keep_mask,
             _is_symmetric=None,
             _constants={},
             _matrices={},

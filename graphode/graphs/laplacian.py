@@ -57,7 +57,8 @@ def scaled_laplacian(
     else:
         scale = 2 / largest_eigenvalue
     weight = laplacian.edge_weight * scale - on_diagonal
-    return Graph._trusted(laplacian._pattern, weight, laplacian.source, "scaled_laplacian")
+    pattern, mask = laplacian._pattern, laplacian._keep_mask
+    return Graph._trusted(pattern, weight, laplacian.source, "scaled_laplacian", keep_mask=mask)
 
 
 def spectral_radius(graph: Graph) -> float:

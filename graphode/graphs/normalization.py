@@ -14,23 +14,25 @@ LAPLACIANS = ("laplacian", "sym_laplacian", "rw_laplacian")
 KINDS = ("sym", "rw", *LAPLACIANS)
 
 
-def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor, Tensor]:
-    """Edges and weights of the normalised matrix; `Graph.normalize` has the formulas."""
+def normalized(
+    graph: Graph, kind: str, self_loops: bool | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Edges, weights and mask of the normalised matrix; `Graph.normalize` has the formulas."""
     check_kind(graph, kind)
     _check_weights(graph, kind)
     is_laplacian = kind in LAPLACIANS
-    edge_index, weight = graph.edge_index, graph.edge_weight
+    edge_index, weight, mask = graph.edge_index, graph.edge_weight, graph._keep_mask
     degrees = graph.degrees
     missing = _nodes_without_loop(graph)
     if self_loops if self_loops is not None else not is_laplacian:
-        if graph._is_thinned:  # loops that were dropped are missing too, but have their place
-            lost = (edge_index[0] == edge_index[1]) & (weight == 0)
+        if mask is not None:  # loops that were dropped are missing too, but have their place
+            lost = (edge_index[0] == edge_index[1]) & (mask == 0)
             weight = torch.where(lost, 1.0, weight)
             degrees = degrees.index_add(0, edge_index[1], lost.to(weight.dtype))
-        edge_index, weight = _with_loops(edge_index, weight, missing, fill=1.0)
+        edge_index, weight, mask = _with_loops(edge_index, weight, mask, missing, fill=1.0)
         degrees = degrees.index_add(0, missing, weight.new_ones(len(missing)))
     elif is_laplacian:
-        edge_index, weight = _with_loops(edge_index, weight, missing, fill=0.0)
+        edge_index, weight, mask = _with_loops(edge_index, weight, mask, missing, fill=0.0)
 
     source, target = edge_index
     if is_laplacian:
@@ -42,7 +44,7 @@ def normalized(graph: Graph, kind: str, self_loops: bool | None) -> tuple[Tensor
         weight = weight * (scale.index_select(0, target) * scale.index_select(0, source))
     elif kind.startswith("rw"):
         weight = quotient(weight, degrees.index_select(0, target))
-    return edge_index, weight
+    return edge_index, weight, mask
 
 
 def check_kind(graph: Graph, kind: str) -> None:
@@ -75,12 +77,14 @@ def _nodes_without_loop(graph: Graph) -> Tensor:
 
 
 def _with_loops(
-    edge_index: Tensor, weight: Tensor, nodes: Tensor, fill: float
-) -> tuple[Tensor, Tensor]:
-    loops = torch.stack([nodes, nodes])
-    return torch.cat([edge_index, loops], 1), torch.cat(
-        [weight, weight.new_full((len(nodes),), fill)]
-    )
+    edge_index: Tensor, weight: Tensor, mask: Tensor | None, nodes: Tensor, fill: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    edge_index = torch.cat([edge_index, torch.stack([nodes, nodes])], 1)
+    weight = torch.cat([weight, weight.new_full((len(nodes),), fill)])
+    if mask is not None:  # a loop that was dropped is there again
+        mask = torch.cat([mask, mask.new_ones(len(nodes))])
+        mask = torch.where(edge_index[0] == edge_index[1], 1.0, mask)
+    return edge_index, weight, mask
 
 
 def inverse_root(degrees: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Graphs as trees of weights over a fixed pattern.
 
 Whoever maps over the tensors of an argument (gradient methods, above all) finds the weights that
-`propagate` uses, and those of the source, as leaves.
+`propagate` uses, and those of the source, as leaves; of a graph that lost edges, the mask too.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ class _Context:
         return isinstance(other, _Context) and (
             self.graph._pattern is other.graph._pattern
             and self.graph.kind == other.graph.kind
-            and self.graph._is_thinned == other.graph._is_thinned
+            and (self.graph._keep_mask is None) == (other.graph._keep_mask is None)
         )
 
     def __hash__(self) -> int:
@@ -29,17 +29,18 @@ class _Context:
 
 
 def _flatten(graph: Graph) -> tuple[list[Any], _Context]:
-    children = [graph.edge_weight] if graph.source is None else [graph.edge_weight, graph.source]
-    return children, _Context(graph)
+    optional = (graph.source, graph._keep_mask)
+    return [graph.edge_weight, *(one for one in optional if one is not None)], _Context(graph)
 
 
 def _unflatten(children: Any, context: _Context) -> Graph:
-    edge_weight, source = children if len(children) == 2 else (*children, None)
-    origin = context.graph
-    if edge_weight is origin.edge_weight and source is origin.source:
+    origin, rest = context.graph, iter(children)
+    edge_weight = next(rest)
+    source = None if origin.source is None else next(rest)
+    mask = None if origin._keep_mask is None else next(rest)
+    if edge_weight is origin.edge_weight and source is origin.source and mask is origin._keep_mask:
         return origin  # and with it what it has prepared
-    thinned = origin._is_thinned
-    return Graph._trusted(origin._pattern, edge_weight, source, origin.kind, False, thinned)
+    return Graph._trusted(origin._pattern, edge_weight, source, origin.kind, False, mask)
 
 
 _pytree.register_pytree_node(

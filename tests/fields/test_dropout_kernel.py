@@ -238,3 +238,23 @@ def test_edges_and_their_gradients_are_the_same(monkeypatch):
         return [out, *torch.autograd.grad(out.square().sum(), weight)]
 
     assert_same(run, monkeypatch)
+
+
+@pytest.mark.parametrize("own_weight", [True, False])
+@pytest.mark.parametrize("own_key", [True, False])
+def test_mapped_edges_are_dropped_alike(own_weight, own_key, monkeypatch):
+    graph, dropout = gd.Graph.from_dense(torch.rand(9, 9, device=DEVICE)), gd.EdgeDropout(0.3)
+    shape = (3,) * own_weight + (graph.num_edges,)
+    weight = torch.randn(shape, device=DEVICE, requires_grad=True)
+
+    def one(weight: Tensor, seed: Tensor, factor: Tensor) -> gd.Graph:
+        with gd.stochastic(seed if own_key else 5, 1):
+            return dropout(graph.reweight(weight * factor))
+
+    def run():
+        mapped = torch.func.vmap(one, (0 if own_weight else None, 0, 0))
+        out = mapped(weight, numbers(3), torch.ones(3, device=DEVICE))
+        mask, weights = out._keep_mask, out.edge_weight
+        return [weights, mask, *torch.autograd.grad(weights.square().sum(), weight)]
+
+    assert_same(run, monkeypatch)

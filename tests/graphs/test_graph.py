@@ -350,3 +350,17 @@ def test_mapping_over_unchanged_leaves_gives_the_graph_itself():
     assert tree_map(lambda leaf: leaf, graph) is graph
     assert tree_map(lambda leaf: leaf.clone(), graph) is not graph
     assert graph.to("cpu") is graph
+
+
+def test_what_was_dropped_is_a_leaf_beside_the_weights():
+    graph = Graph(PATH, 3)
+    thinned = graph._thin(torch.arange(graph.num_edges) * 1.0).normalize("rw")
+    leaves, structure = tree_flatten(thinned)
+    assert structure != tree_flatten(graph.normalize("rw"))[1]
+    assert tree_unflatten(leaves, structure) is thinned
+    again = tree_unflatten([leaf + 1 for leaf in leaves], structure)
+    for one, other in ((thinned, again), (thinned.source, again.source)):
+        assert one is not None
+        assert one._keep_mask is not None
+        assert torch.equal(one._keep_mask + 1, other._keep_mask)
+        assert torch.equal(one.edge_weight + 1, other.edge_weight)
