@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from graphode.data.csv_tables import is_number
-from graphode.data.row_times import RowTimes
+from graphode.data.row_times import NOTHING, RowTimes
 
 SENSOR_NAMES = ("sensor", "station", "detector", "node", "site", "id", "name")
 LINES_OF_A_TIME = 1.5  # on average, from which on lines are taken for readings of one time
@@ -108,8 +108,7 @@ class Readings:
     def check_order(self, may_repeat: bool = False) -> None:
         """Refuse lines of a sensor that go back in time, or repeat a time where they may not."""
         order, between = self._by_sensor()
-        nothing = np.timedelta64(0)
-        wrong = between < nothing if may_repeat else between <= nothing
+        wrong = between < NOTHING if may_repeat else between <= NOTHING
         if wrong.any():
             line = int(wrong.argmax())
             sensor = self.names[self.sensors[order[line]]]
@@ -141,7 +140,7 @@ class Readings:
         """Lines, sensor after sensor, and the time from each to the next; NaT to another's."""
         order = np.argsort(self.sensors, kind="stable")
         between = np.diff(self.times.elapsed[order])
-        between[np.diff(self.sensors[order]) != 0] = np.timedelta64("NaT")
+        between[np.diff(self.sensors[order]) != 0] = np.timedelta64("NaT", "ns")
         return order, between
 
 

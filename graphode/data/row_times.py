@@ -15,6 +15,7 @@ import dataclasses
 import numpy as np
 
 DAY, HOUR, MINUTE, NANOSECOND = (np.timedelta64(1, unit) for unit in ("D", "h", "m", "ns"))
+NOTHING = 0 * NANOSECOND
 # Of an interval. Sums and differences of its multiples are exact, unlike those of 7/15.
 FINEST = 2.0**-28
 
@@ -48,7 +49,7 @@ class RowTimes:
     @property
     def stretches(self) -> np.ndarray:
         """How often the offset has changed before each row."""
-        return np.cumsum(np.diff(self._offsets, prepend=self._offsets[:1]) != np.timedelta64(0))
+        return np.cumsum(np.diff(self._offsets, prepend=self._offsets[:1]) != NOTHING)
 
     def axis(self, minutes: float) -> np.ndarray:
         """In intervals of so many minutes, which divide a day, since midnight of the first day.
@@ -73,8 +74,7 @@ class RowTimes:
     def check_order(self, file: str, may_repeat: bool = False) -> None:
         """Refuse rows that go back, or repeat a time where they may not."""
         steps = np.diff(self.elapsed)
-        nothing = np.timedelta64(0)
-        wrong = steps < nothing if may_repeat else steps <= nothing
+        wrong = steps < NOTHING if may_repeat else steps <= NOTHING
         if not wrong.any():
             return
         row = int(wrong.argmax()) + 1
@@ -84,7 +84,7 @@ class RowTimes:
             if -steps[row - 1] <= HOUR and not self.has_offsets
             else ""
         )
-        if steps[row - 1] == nothing:
+        if steps[row - 1] == NOTHING:
             raise ValueError(
                 f"{file} must have one row for each time, but that of {now} repeats the row before "
                 "it. Delete one, or take the mean of such rows with --duplicates mean (in Python "
