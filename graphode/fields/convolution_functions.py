@@ -61,7 +61,7 @@ class Mix(torch.autograd.Function):
         return grad_h, grad_weight, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         h, weight, prefix, word, rate = args
         if in_dims[1] is None and in_dims[2] is None:  # one weight, and one mask, for all
             place = weight.ndim - 2
@@ -122,7 +122,7 @@ class Spread(torch.autograd.Function):
         return grad_u, _summed(sums, ctx.bias_shape), grad_own, *nothing
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         u, bias, own, *rest = args
         u = leading(u, in_dims[0], info.batch_size)
         own = None if own is None else leading(own, in_dims[2], info.batch_size)
@@ -204,7 +204,7 @@ class Convolve(torch.autograd.Function):
         return grad_h, grad_weight, grad_bias, *nothing
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         h, weight, bias, prefix, *rest = args
         own_h, own_weight, own_bias, own_prefix = in_dims[:4]
         if own_weight is own_bias is own_prefix is None:

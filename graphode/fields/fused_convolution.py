@@ -56,7 +56,7 @@ def convolve(
     if tiles is None:
         return spread(mix(h, weight, dropout), bias, graph, activation)
     h, prefix, word, rate = _masked(h, dropout)
-    return Convolve.apply(  # pyright: ignore[reportReturnType]
+    return Convolve.apply(
         h, weight, bias, prefix, word, rate, _NUMBER[activation],
         *graph._operands(h.dtype), *tiles, *graph._pattern.places,
     )  # fmt: skip
@@ -77,7 +77,7 @@ def mix(h: Tensor, weight: Tensor, dropout: Callable[[Tensor], Tensor] | None = 
             mixed = mixed_sparsely(h, weight, dropout)
         return _mixed_where_it_lies(dropout(h), weight) if mixed is None else mixed
     h, *mask = _masked(h, dropout)
-    return Mix.apply(h, weight, *mask)  # pyright: ignore[reportReturnType]
+    return Mix.apply(h, weight, *mask)
 
 
 def _mixed_where_it_lies(h: Tensor, weight: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def spread(
     """
     if bias is not None and _has_kernel(graph, activation, u, bias, own):
         operands = graph._operands(u.dtype)
-        return Spread.apply(u, bias, own, *operands, *graph._pattern.places, _NUMBER[activation])  # pyright: ignore[reportReturnType]
+        return Spread.apply(u, bias, own, *operands, *graph._pattern.places, _NUMBER[activation])
     out = graph.propagate(u)
     if own is not None:
         out = out + own

@@ -175,7 +175,7 @@ class _AdjointFunction(torch.autograd.Function):
         return states
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
         refuse_second_derivatives("a solve with an adjoint", "gradient='backprop'")
         states, times, *_ = ctx.saved_tensors
         with ctx.solve.f.as_remembered():

@@ -161,7 +161,7 @@ class _Checkpointed(torch.autograd.Function):
         return solve.forward()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
         refuse_second_derivatives("a solve with checkpoints", "gradient='backprop'")
         times, *_ = ctx.saved_tensors
         with ctx.solve.f.as_remembered():

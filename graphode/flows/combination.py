@@ -44,7 +44,7 @@ def combined(
     flat = None if scale is None else scale.to(y.dtype).reshape(-1).contiguous()
     if not torch.is_grad_enabled():
         return combine(y, weights, terms, flat), y, *terms
-    return _Combination.apply(y, weights, scale, flat, *terms)  # pyright: ignore[reportReturnType]
+    return _Combination.apply(y, weights, scale, flat, *terms)
 
 
 class _Combination(torch.autograd.Function):

@@ -102,7 +102,7 @@ class _Dropped(torch.autograd.Function):
         return grad, None, None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         del info
         h, prefix, word, start, rate, positions = args
         h_dim, prefix_dim = in_dims[:2]

@@ -51,7 +51,7 @@ class _Solve(torch.autograd.Function):
         return torch.zeros_like(right) if zero else system.solved(right, transposed)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
         back = _Solve.apply(grad_outputs[0], ctx.system, not ctx.transposed, False)
         return back, None, None, None
 
@@ -75,7 +75,7 @@ def implicit_value(
     if not (right.requires_grad or depends_on_more(value, point)):
         return solution.detach()
     system = _Linearization(value, point, solve)
-    once = solution.detach() - _Solve.apply(value - right, system, False, True)  # pyright: ignore[reportOperatorIssue]
+    once = solution.detach() - _Solve.apply(value - right, system, False, True)
     return once - _Solve.apply(left(once) - right, system, False, True)
 
 

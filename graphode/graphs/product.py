@@ -26,7 +26,7 @@ def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: S
     if _is_transformed():
         return transforms.sparse_product(values, values_t, h, places)
     if torch.is_grad_enabled() and (h.requires_grad or values.requires_grad):
-        return _Product.apply(values, values_t, h, places)  # pyright: ignore[reportReturnType]
+        return _Product.apply(values, values_t, h, places)
     return multiply(values, h, places.crow, places.col)
 
 
@@ -54,7 +54,7 @@ def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = 
     if _is_transformed():
         return transforms.sampled_product(a, b, places, heads)
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        return _Sampled.apply(a, b, places, heads)  # pyright: ignore[reportReturnType]
+        return _Sampled.apply(a, b, places, heads)
     return sample(a, b, places.crow, places.col, heads)
 
 

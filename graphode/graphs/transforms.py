@@ -15,12 +15,12 @@ from graphode.graphs.kernels import joins_columns, multiply, sample
 
 def sparse_product(values: Tensor, values_t: Tensor | None, h: Tensor, places: Sparsity) -> Tensor:
     """A h; see `derivatives.Product`."""
-    return _Product.apply(values, values_t, h, *places)  # pyright: ignore[reportReturnType]
+    return _Product.apply(values, values_t, h, *places)
 
 
 def sampled_product(a: Tensor, b: Tensor, places: Sparsity, heads: int | None = None) -> Tensor:
     """⟨a[i], b[j]⟩ at every stored entry."""
-    return _Sampled.apply(a, b, heads, *places)  # pyright: ignore[reportReturnType]
+    return _Sampled.apply(a, b, heads, *places)
 
 
 class _Product(torch.autograd.Function):
@@ -58,7 +58,7 @@ class _Product(torch.autograd.Function):
         return sum(tangents)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         values, values_t, h, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
         num_rows = places.crow.numel() - 1
@@ -113,7 +113,7 @@ class _Sampled(torch.autograd.Function):
         return sum(tangents)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         a, b, heads, *rest = args
         count, places = info.batch_size, Sparsity(*rest)
         a, b = (leading(x, d, count) for x, d in zip((a, b), in_dims[:2], strict=True))

@@ -43,7 +43,7 @@ class BlueprintReader:
             (made._buffers, blueprint["buffers"]),
         ):
             for name, stored in source.items():
-                target[name] = None if stored is None else self._tensors[stored]  # pyright: ignore[reportArgumentType]
+                target[name] = None if stored is None else self._tensors[stored]
         made._non_persistent_buffers_set = set(blueprint["transient"])
         for name, part in blueprint["parts"].items():
             made._modules[name] = None if part is None else self.module(part, joined(path, name))

@@ -27,7 +27,7 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
         - **output:** `[*members, nodes, channels]`; members of either broadcast.
     """
     if may_use_kernels(weight):
-        return _Members.apply(values, weight, *places)  # pyright: ignore[reportReturnType]
+        return _Members.apply(values, weight, *places)
     *lead, features, channels = weight.shape
     rows = places.crow.numel() - 1
     if values.ndim == 1:
@@ -44,7 +44,7 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
 def _multiplied(values: Tensor, weight: Tensor, *places: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or is_plain(weight):
         return sparse_product(values, None, weight, Sparsity(*places))
-    return _Product.apply(values, weight, *places)  # pyright: ignore[reportReturnType]
+    return _Product.apply(values, weight, *places)
 
 
 def _transposed(values: Tensor, places: list[Tensor]) -> tuple[Tensor, ...]:
@@ -82,7 +82,7 @@ class _Members(torch.autograd.Function):
         return None, grad.sum_to_size(ctx.shape), *[None] * len(places)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         values, weight = (
             x if dim is None else x.movedim(dim, 0)
             for x, dim in zip(args[:2], in_dims[:2], strict=True)
@@ -134,7 +134,7 @@ class _Product(torch.autograd.Function):
         return _multiplied(values, grad_inputs[1], *places)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *args: Any):
         values, weight = (
             x if dim is None else x.movedim(dim, 0)
             for x, dim in zip(args[:2], in_dims[:2], strict=True)
