@@ -150,8 +150,7 @@ def march(
             calls.append(f.calls)
         if step.failed is not None:
             failed.append(step.failed)
-        # A derivative that dense output has asked for saves the next step its first evaluation.
-        new = step.carry or (() if step.end is None else (step.end,))
+        new = step.handed_over
         if step.carry and isinstance(grid, ListedGrid):
             new = _unless_at_rest(f, dt, new, carry)
         carry = new

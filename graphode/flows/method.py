@@ -31,6 +31,14 @@ class Step:
     failed: Tensor | None = None
     end: Tensor | None = None
 
+    @property
+    def handed_over(self) -> Carry:
+        """The carry; a derivative that dense output has asked for is one too.
+
+        It saves the next step its first evaluation.
+        """
+        return self.carry or (() if self.end is None else (self.end,))
+
 
 class Method:
     """A one-step or multi-step method.

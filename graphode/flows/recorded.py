@@ -14,7 +14,7 @@ from graphode.flows.fixed import UniformGrid, march
 from graphode.flows.gradients import Backprop, Gradient, find_gradient
 from graphode.flows.integrate import finite_status
 from graphode.flows.layout import Layout
-from graphode.flows.method import Carry, Method, Step
+from graphode.flows.method import Method, Step
 from graphode.flows.outputs import SNAP
 from graphode.flows.problem import Times
 from graphode.flows.solution import Solution, Stats
@@ -74,7 +74,7 @@ def solve_recorded(
         y, carry, _ = march(method, f, y, grid, carry=carry, span=span, kept=kept)
         if len(index):
             inner = _served(method, f, kept[0], index == number, theta, inner)
-            carry = carry or _known_end(kept[0])
+            carry = kept[0].handed_over
     states = torch.cat([y0[None], inner.to(layout.dtype), y.to(layout.dtype)[None]])
     status = finite_status(layout, y)
     moving = (times[..., 0] != times[..., -1]).expand(layout.batch_shape).long()
@@ -111,11 +111,6 @@ def _served(
         # The end is y1 to the bit, as it is for the next step.
         found = torch.where(f.layout.spread((place - 1).abs() < SNAP), step.y1, found)
     return torch.where(f.layout.spread(own), found, states)
-
-
-def _known_end(step: Step) -> Carry:
-    """A derivative that an output has asked for saves the next step its first evaluation."""
-    return () if step.end is None else (step.end,)
 
 
 def _no_dense_output(t: float | Tensor) -> Tensor:
