@@ -9,7 +9,6 @@ sample can have arrived at the earliest.
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from graphode.flows.control import StepControl
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.events import EventTracker
 from graphode.flows.host import on_host
-from graphode.flows.method import Carry, Method, Step
+from graphode.flows.method import Carry, KeptStep, Method, Step
 from graphode.flows.outputs import Outputs
 from graphode.flows.recorder import Recorder
 from graphode.flows.runge_kutta import RungeKutta
@@ -51,7 +50,7 @@ class AdaptiveSolve:
         outputs: Collects the states at output times.
         events: Watches for zero crossings.
         recorder: Keeps the steps, to be taken again.
-        kept: Collects steps and who took them, for dense output.
+        kept: Collects the steps, for dense output.
         attempts: Make so many, without ever asking the host: what a CUDA graph can record. Who
             needs fewer rests, who needs more ends with `Status.MAX_STEPS`.
     """
@@ -68,7 +67,7 @@ class AdaptiveSolve:
         outputs: Outputs | None = None,
         events: EventTracker | None = None,
         recorder: Recorder | None = None,
-        kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = None,
+        kept: list[KeptStep] | None = None,
         attempts: int | None = None,
     ) -> None:
         self.method, self.f, self.tolerances = method, f, tolerances
@@ -198,7 +197,7 @@ class AdaptiveSolve:
                     had_output = torch.from_numpy(touched).to(accept.device).view_as(accept)
                     self.evaluations = self.evaluations + (self.f.calls - calls) * had_output
             if self.kept is not None:
-                self.kept.append((step, host_end, moved))
+                self.kept.append(KeptStep(step, host_end, moved))
         if everyone:
             y, carry = step.y1, step.carry
         else:

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.host import on_host
-from graphode.flows.integrate import KeptStep
-from graphode.flows.method import Method
+from graphode.flows.method import KeptStep, Method
 from graphode.flows.problem import Problem
 
 
@@ -122,16 +121,15 @@ class SolveAgain:
         times, host = torch.where(chosen, self.end_times, times), np.where(stopped, end, host)
         grid = np.where((grid - end) * direction > 0, end, grid)
         before = ((grid - host) * direction <= 0).sum(axis=0).clip(min=1) - 1
-        start = torch.from_numpy(grid[before, np.arange(grid.shape[1])]).to(times.device)
+        reached = grid[before, np.arange(grid.shape[1])]
         index = torch.from_numpy(before).to(times.device).reshape(layout.batch_shape)
         index = layout.spread(index).expand(layout.shape)
         state = self.states.gather(0, index[None])[0]
         span = np.abs(self.problem.host[-1] - self.problem.host[0])
-        way = np.abs(host - grid[before, np.arange(grid.shape[1])])
+        way = np.abs(host - reached)
         part = np.divide(way, span, out=np.zeros_like(way), where=span > 0)
-        start = start.to(times.dtype).reshape(times.shape)
-        start = self._with_gradient(start, before)
-        return self.flow(state, start, times, part)
+        start = torch.from_numpy(reached).to(times.device, times.dtype).reshape(times.shape)
+        return self.flow(state, self._with_gradient(start, before), times, part)
 
     def _with_gradient(self, start: Tensor, before: np.ndarray) -> Tensor:
         """`start` with the gradient of the output times `before` that it is.

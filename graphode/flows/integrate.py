@@ -13,7 +13,7 @@ from graphode.flows.events import Event, EventTracker
 from graphode.flows.fixed import Grid, UniformGrid, equal_steps, march
 from graphode.flows.layout import Layout, Time
 from graphode.flows.lone import LoneSolve
-from graphode.flows.method import Method, Step
+from graphode.flows.method import KeptStep, Method, Step
 from graphode.flows.outputs import Outputs
 from graphode.flows.problem import Problem
 from graphode.flows.recorder import Recorder
@@ -55,15 +55,6 @@ class Settings:
             max_steps=self.max_steps,
             min_step=self.min_step,
         )
-
-
-@dataclass
-class KeptStep:
-    """A step for dense output: who took it, and where it ended, on the host."""
-
-    step: Step
-    end: np.ndarray
-    moved: np.ndarray
 
 
 @dataclass
@@ -235,7 +226,7 @@ def _adaptive(
                 atol=settings.atol,
                 error_constant=method.tableau.error_constant,
             )
-    kept: list[tuple[Step, np.ndarray, np.ndarray]] | None = [] if settings.keep_steps else None
+    kept: list[KeptStep] | None = [] if settings.keep_steps else None
     loop = AdaptiveSolve(
         method,
         f,
@@ -267,8 +258,7 @@ def _adaptive(
         status=loop.status,
     )
     records = loop.events.records() if loop.events is not None else ()
-    steps = [KeptStep(*step) for step in kept or ()]
-    return Result(states, y, stats, loop.status, loop.t, records, steps)
+    return Result(states, y, stats, loop.status, loop.t, records, kept or [])
 
 
 def _lone(problem: Problem, settings: Settings, f: Evaluation, y0: Tensor) -> Result:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,15 @@ class Step:
         It saves the next step its first evaluation.
         """
         return self.carry or (() if self.end is None else (self.end,))
+
+
+@dataclass
+class KeptStep:
+    """A step for dense output: who took it, and where it ended, on the host."""
+
+    step: Step
+    end: np.ndarray
+    moved: np.ndarray
 
 
 class Method:
