@@ -77,11 +77,6 @@ class Tableau:
             powers = [sum(w * v for w, v in zip(row, powers, strict=False)) for row in self.a]
         return abs(sum(w * v for w, v in zip(self.e, powers, strict=False)))
 
-    @property
-    def num_stages(self) -> int:
-        """Stages of one step, without those of the continuous extension."""
-        return len(self.c)
-
 
 def _difference(b: Row, b_low: Row) -> Row:
     return tuple(high - low for high, low in zip(b, b_low, strict=True))

@@ -20,7 +20,7 @@ def matrix(rows: tuple[tuple[float, ...], ...], width: int) -> np.ndarray:
 
 
 def arrays(tableau: Tableau) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return matrix(tableau.a, tableau.num_stages), np.array(tableau.b), np.array(tableau.c)
+    return matrix(tableau.a, len(tableau.c)), np.array(tableau.b), np.array(tableau.c)
 
 
 def order_conditions(a: np.ndarray, c: np.ndarray) -> dict[int, list[tuple[np.ndarray, float]]]:
@@ -104,9 +104,9 @@ def test_dense_output_joins_the_steps_smoothly(name: str):
     p = np.array(tableau.p)
     powers = np.arange(1, p.shape[1] + 1)
     end = np.zeros(len(p))
-    end[: tableau.num_stages] = tableau.b
+    end[: len(tableau.c)] = tableau.b
     first, last = np.zeros(len(p)), np.zeros(len(p))
-    first[0], last[tableau.num_stages - 1] = 1, 1
+    first[0], last[len(tableau.c) - 1] = 1, 1
     assert tableau.first_same_as_last
     assert_allclose(p.sum(1), end, rtol=1e-14, atol=1e-12)
     assert_allclose(p[:, 0], first, rtol=1e-14, atol=1e-12)
