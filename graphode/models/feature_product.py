@@ -32,25 +32,19 @@ def feature_product(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
     rows = places.crow.numel() - 1
     if values.ndim == 1:
         columns = weight.movedim(-2, 0).reshape(features, math.prod(lead) * channels)
-        product = _multiplied(values, columns, *places)
+        product = _multiplied(values, columns, places)
         return product.reshape(rows, *lead, channels).movedim(0, -2)
     members = torch.broadcast_shapes(values.shape[:-1], weight.shape[:-2])
     blocks = places.repeated(math.prod(members))
     values = values.expand(*members, -1).reshape(-1)
     weight = weight.expand(*members, -1, -1).reshape(-1, channels)
-    return _multiplied(values, weight, *blocks).reshape(*members, rows, channels)
+    return _multiplied(values, weight, blocks).reshape(*members, rows, channels)
 
 
-def _multiplied(values: Tensor, weight: Tensor, *places: Tensor) -> Tensor:
+def _multiplied(values: Tensor, weight: Tensor, places: Sparsity) -> Tensor:
     if torch.compiler.is_compiling() or is_plain(weight):
-        return sparse_product(values, None, weight, Sparsity(*places))
+        return sparse_product(values, None, weight, places)
     return _Product.apply(values, weight, *places)
-
-
-def _transposed(values: Tensor, places: list[Tensor]) -> tuple[Tensor, ...]:
-    """Values and places of Xᵀ."""
-    sparsity = Sparsity(*places)
-    return values.index_select(0, sparsity.order), *sparsity.transposed
 
 
 class _Members(torch.autograd.Function):
@@ -69,16 +63,15 @@ class _Members(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
-        values, *places = ctx.saved_tensors
+        values, *rest = ctx.saved_tensors
+        places = Sparsity(*rest)
         if torch.is_grad_enabled():
             # Linear in the weight: the gradient's own gradient is the product with Xᵀ.
-            values_t = values.index_select(-1, places[4])
-            transposed = Sparsity(*places).transposed
-            grad = _Members.apply(values_t, grad_outputs[0], *transposed)
+            values_t = values.index_select(-1, places.order)
+            grad = _Members.apply(values_t, grad_outputs[0], *places.transposed)
             assert isinstance(grad, Tensor)
         else:
-            _, _, crow_t, col_t, order, _ = places
-            grad = _by_kernel(values, grad_outputs[0], crow_t, col_t, order)
+            grad = _by_kernel(values, grad_outputs[0], places.crow_t, places.col_t, places.order)
         return None, grad.sum_to_size(ctx.shape), *[None] * len(places)
 
     @staticmethod
@@ -123,15 +116,17 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor):
-        values, *places = ctx.saved_tensors
-        values_t, *places_t = _transposed(values, places)
-        return None, _multiplied(values_t, grad_outputs[0], *places_t), *[None] * len(places)
+        values, *rest = ctx.saved_tensors
+        places = Sparsity(*rest)
+        values_t = values.index_select(0, places.order)
+        grad = _multiplied(values_t, grad_outputs[0], places.transposed)
+        return None, grad, *[None] * len(places)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Tensor | None):
         values, *places = ctx.saved_tensors
         assert grad_inputs[1] is not None
-        return _multiplied(values, grad_inputs[1], *places)
+        return _multiplied(values, grad_inputs[1], Sparsity(*places))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any):
