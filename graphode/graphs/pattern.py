@@ -122,21 +122,33 @@ def _compress(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Sparsi
     if not bool((key[1:] > key[:-1]).all()):
         order = torch.sort(key)[1]
         source, target = edge_index[:, order]
-    fits = max(num_nodes, key.numel()) < torch.iinfo(torch.int32).max
-    index_type = torch.int32 if fits else torch.int64
-    rows = torch.arange(num_nodes + 1, device=key.device)
-    crow = torch.searchsorted(target, rows).to(index_type)
-    col = source.to(index_type)
+    places = compressed(target, source, num_nodes, num_nodes)
+    if torch.equal(places.crow, places.crow_t) and torch.equal(places.col, places.col_t):
+        places = places._replace(crow_t=places.crow, col_t=places.col)
+    return None if order is None else order.to(places.crow.dtype), places
 
-    sorted_col, order_t = torch.sort(col, stable=True)
-    crow_t = torch.searchsorted(sorted_col, rows.to(index_type)).to(index_type)
-    col_t = target.index_select(0, order_t).to(index_type)
+
+def compressed(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) -> Sparsity:
+    """CSR of a matrix and of its transpose, for entries sorted by row, then column."""
+    fits = max(num_rows, num_columns, len(rows)) < torch.iinfo(torch.int32).max
+    index = torch.int32 if fits else torch.int64
+
+    def starts(positions: Tensor, count: int) -> Tensor:
+        bounds = torch.arange(count + 1, dtype=positions.dtype, device=positions.device)
+        return torch.searchsorted(positions, bounds).to(index)
+
+    col = columns.to(index)
+    sorted_col, order = torch.sort(col, stable=True)
     inverse = torch.empty_like(col)
-    inverse[order_t] = torch.arange(len(col), device=col.device, dtype=index_type)
-    if torch.equal(crow, crow_t) and torch.equal(col, col_t):
-        crow_t, col_t = crow, col
-    order = None if order is None else order.to(index_type)
-    return order, Sparsity(crow, col, crow_t, col_t, order_t.to(index_type), inverse)
+    inverse[order] = torch.arange(len(col), dtype=index, device=col.device)
+    return Sparsity(
+        starts(rows.contiguous(), num_rows),
+        col,
+        starts(sorted_col, num_columns),
+        rows.index_select(0, order).to(index),
+        order.to(index),
+        inverse,
+    )
 
 
 def _batch_shape(sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:

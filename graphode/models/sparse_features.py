@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphode.flows.masks import hashed
 from graphode.graphs.derivatives import Sparsity
+from graphode.graphs.pattern import compressed
 from graphode.graphs.validation import ArrayLike
 from graphode.models.feature_product import feature_product
 
@@ -42,7 +43,7 @@ class SparseFeatures:
         rows, columns, values, shape = _entries(matrix)
         _check_values(values, rows, columns)
         kept = values.nonzero()[:, 0]
-        self._fill(values[kept], shape, _compressed(rows[kept], columns[kept], shape))
+        self._fill(values[kept], shape, compressed(rows[kept], columns[kept], *shape))
 
     def multiply(
         self, weight: Float[Tensor, "*members features channels"]
@@ -93,7 +94,7 @@ class SparseFeatures:
         rows = torch.repeat_interleave(counts)
         entries = torch.arange(len(rows), device=self.device) + start[rows]
         shape = (len(nodes), self.shape[1])
-        places = _compressed(rows, self._places.col[entries].long(), shape)
+        places = compressed(rows, self._places.col[entries].long(), *shape)
         features = self._like(self.values[..., entries], places)
         features.__dict__["shape"] = shape
         return features
@@ -223,25 +224,3 @@ def _chosen(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
             f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that have no row."
         )
     return chosen
-
-
-def _compressed(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> Sparsity:
-    """CSR of the matrix and of its transpose, for entries sorted by row."""
-    fits = max(*shape, len(rows)) < torch.iinfo(torch.int32).max
-    index = torch.int32 if fits else torch.int64
-
-    def starts(positions: Tensor, count: int) -> Tensor:
-        bounds = torch.arange(count + 1, device=positions.device)
-        return torch.searchsorted(positions, bounds).to(index)
-
-    sorted_columns, order = torch.sort(columns, stable=True)
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order), device=order.device)
-    return Sparsity(
-        starts(rows.contiguous(), shape[0]),
-        columns.to(index),
-        starts(sorted_columns, shape[1]),
-        rows[order].to(index),
-        order.to(index),
-        inverse.to(index),
-    )
