@@ -59,13 +59,10 @@ class StateParts:
         if all(part.flows for part in self.parts):
             return flowing
         state = state.expand(*flowing.shape[:-1], self.channels)
-        held = iter(state.split([part.channels for part in self.parts], -1))
+        held = state.split([part.channels for part in self.parts], -1)
         new = iter(flowing.split([part.channels for part in self.parts if part.flows], -1))
-        pieces = []
-        for part in self.parts:
-            old = next(held)
-            pieces.append(next(new) if part.flows else old)
-        return torch.cat(pieces, -1)
+        pairs = zip(self.parts, held, strict=True)
+        return torch.cat([next(new) if part.flows else old for part, old in pairs], -1)
 
     def _chosen(self, state: Tensor, which: list[bool]) -> Tensor:
         if all(which):

@@ -10,7 +10,7 @@ Which time is which is decided on the host, after one transfer; the times themse
 on the device, so that they keep their gradients.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -53,15 +53,13 @@ class Leg:
         assert self.order is not None
         assert self.length is not None
         index, length = torch.from_numpy(rows).to(self.start.device), self.length[rows]
-        return Leg(
+        return replace(
+            self,
             start=self.start[index],
             end=self.end[index],
             moves=bool(length.any()),
-            columns=self.columns,
             moments=self.moments[index],
             inside=None if self.inside is None else self.inside[index],
-            at_end=self.at_end,
-            goes_on=self.goes_on,
             order=self.order[rows],
             length=length,
         )
