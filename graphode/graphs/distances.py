@@ -40,9 +40,7 @@ def percentile_graph(
             "100 p."
         )
     distances, between = _checked(distances, directed)
-    if between.size == 0:
-        return _graph(torch.zeros_like(distances, dtype=torch.bool), torch.ones_like(distances))
-    threshold = float(np.percentile(between, percentile))
+    threshold = float(np.percentile(between, percentile)) if between.size else 0.0
     return _graph(distances < threshold, torch.ones_like(distances))
 
 
