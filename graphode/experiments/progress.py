@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from graphode.experiments.sitting import say
+
 LINES = 10  # plain lines per run, at most
 
 
@@ -102,7 +104,7 @@ class LiveDisplay:
 
     def note(self, line: str) -> None:
         """A line above the bar, which stays."""
-        self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(self.progress.console, line)
 
     def __enter__(self) -> "LiveDisplay":
         self.progress.start()
@@ -132,7 +134,7 @@ class PlainDisplay:
         epochs = counted(self.epochs, "epoch")
         parts = f" in each of {chunks} parts" if chunks > 1 else ""
         going_on = f", going on from {self._place(epoch)}" if self.start else ""
-        self._print(f"{self.title}: {epochs}{parts}{going_on}")
+        say(self.console, f"{self.title}: {epochs}{parts}{going_on}")
 
     def update(self, row: dict[str, Any]) -> None:
         """A line each time another tenth of all is done."""
@@ -143,7 +145,7 @@ class PlainDisplay:
         spent = time.perf_counter() - self.began
         left = spent / (done - self.start) * (total - done)
         place = self._place(f"{row['epoch'] + 1}/{self.epochs}")
-        self._print(f"  {place} | {clock(left)} left | {summary(row)}")
+        say(self.console, f"  {place} | {clock(left)} left | {summary(row)}")
 
     def _place(self, epoch: object) -> str:
         part = f"part {self.chunk + 1} of {self.chunks}, " if self.chunks > 1 else ""
@@ -151,10 +153,7 @@ class PlainDisplay:
 
     def note(self, line: str) -> None:
         """A line between the others."""
-        self._print(f"  {line}")
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, f"  {line}")
 
     def __enter__(self) -> "PlainDisplay":
         return self
