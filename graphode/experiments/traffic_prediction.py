@@ -19,13 +19,13 @@ from rich.console import Console
 from torch import Tensor
 
 from graphode.data import Standardizer, TrafficSeries, read_speeds, traffic_windows
+from graphode.data.time_columns import MINUTES_PER_DAY
 from graphode.ensembles import Ensemble
 from graphode.experiments.progress import counted
 from graphode.experiments.run_folder import ARRAYS, CHECKPOINT, RESULT, read_json
 from graphode.experiments.sitting import say
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import (
-    MINUTES_PER_DAY,
     STEPS,
     STGCN_STEPS,
     MemberBatch,
@@ -98,12 +98,11 @@ def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.D
 
 def state_of_run(series: TrafficSeries, normalizers: list[Normalizer], roads: Graph) -> Any:
     """Arrays of a run by which it can forecast later, whatever becomes of its files."""
-    weight = torch.ones(roads.num_edges) if roads.edge_weight is None else roads.edge_weight
     return {
         "usual": torch.stack([own.usual for own in normalizers]).cpu().numpy(),
         "std": torch.stack([own.std for own in normalizers]).cpu().numpy(),
         "edge_index": roads.edge_index.cpu().numpy(),
-        "edge_weight": weight.cpu().numpy(),
+        "edge_weight": roads.edge_weight.cpu().numpy(),
         "sensor_names": np.array(_names(series)),
         "has_times": np.array(series.origin is not None),
     }
