@@ -24,6 +24,7 @@ from graphode.data import (
     traffic_windows,
 )
 from graphode.data.store import file_sha256
+from graphode.data.time_columns import MINUTES_PER_DAY
 from graphode.experiments.traffic import BASELINES, FIRST_TEST_MASK, TrafficForecast
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_units import duration
@@ -32,7 +33,6 @@ from graphode.graphs import Graph
 STGCN_STEPS, STGCN_HORIZONS = 12, (3, 6, 9)
 STEPS = 5
 PARTS = {"train": "training", "val": "validation", "test": "test"}  # of the recording, in words
-MINUTES_PER_DAY = 1440
 DAYS_THAT_TELL = 3  # of training, for what is usual at a time of day to be more than noise
 # Ahead of the last sample, in intervals: training knew the even ones only.
 UNSEEN_HORIZONS = (1, 2, 3, 4, 5, 6)

@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from graphode.data import TrafficSeries
+from graphode.data.time_columns import MINUTES_PER_DAY
 from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.devices import determinism, find_device
 from graphode.experiments.progress import counted, display
@@ -23,7 +24,6 @@ from graphode.experiments.run_folder import RunFolder, read_metrics, settings_of
 from graphode.experiments.sitting import say, sit
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import (
-    MINUTES_PER_DAY,
     STGCN_HORIZONS,
     check_windows,
     described,
