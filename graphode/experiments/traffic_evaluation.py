@@ -121,11 +121,8 @@ def _to_draw(
 ) -> dict[str, np.ndarray]:
     """Forecasts and truth of a lively, a middling and a quiet sensor, for the first days."""
     span = series.split.train
-    liveliness = torch.where(
-        torch.isfinite(series.speeds[span.start : span.stop]),
-        series.speeds[span.start : span.stop],
-        0.0,
-    ).std(0)
+    seen = series.speeds[span.start : span.stop]
+    liveliness = torch.where(torch.isfinite(seen), seen, 0.0).std(0)
     places = torch.linspace(series.num_sensors - 1, series.num_sensors // 4, SHOWN_SENSORS)
     sensors = liveliness.argsort()[places.round().long()]
     when = windows.times[windows.queries[:, 0]].cpu()
