@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from graphode.data.csv_tables import is_number
-from graphode.data.row_times import NOTHING, RowTimes
+from graphode.data.row_times import NOTHING, RowTimes, means_by_time
 
 SENSOR_NAMES = ("sensor", "station", "detector", "node", "site", "id", "name")
 LINES_OF_A_TIME = 1.5  # on average, from which on lines are taken for readings of one time
@@ -121,14 +121,7 @@ class Readings:
         Shapes:
             - **result:** `[rows, sensors]`, and the times of the rows
         """
-        distinct, first, row = np.unique(self.times.elapsed, return_index=True, return_inverse=True)
-        shape = (len(distinct), len(self.names))
-        known = ~np.isnan(self.values)
-        place = (row * shape[1] + self.sensors)[known]
-        count = np.bincount(place, minlength=shape[0] * shape[1])
-        total = np.bincount(place, self.values[known], minlength=shape[0] * shape[1])
-        means = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-        return means.reshape(shape), self.times[first]
+        return means_by_time(self.values, self.sensors, len(self.names), self.times)
 
     @property
     def between(self) -> np.ndarray:

@@ -100,6 +100,30 @@ class RowTimes:
         return self.clock - self.elapsed
 
 
+def means_by_time(
+    values: np.ndarray, sensors: np.ndarray, num_sensors: int, times: RowTimes
+) -> tuple[np.ndarray, RowTimes]:
+    """A row for each distinct time: the mean of what a sensor has then, NaN if it has nothing.
+
+    Args:
+        values: NaN where there is none.
+        sensors: Whose values they are.
+        num_sensors: How many there are.
+        times: Of the rows of `values`.
+
+    Shapes:
+        values: `[rows]` or `[rows, columns]`; sensors: `[rows]` or `[columns]`
+    """
+    distinct, first, row = np.unique(times.elapsed, return_index=True, return_inverse=True)
+    known = ~np.isnan(values)
+    place = (row.reshape(-1, *(1,) * (values.ndim - 1)) * num_sensors + sensors)[known]
+    size = len(distinct) * num_sensors
+    count = np.bincount(place, minlength=size)
+    total = np.bincount(place, values[known], minlength=size)
+    means = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
+    return means.reshape(-1, num_sensors), times[first]
+
+
 def written(time: np.datetime64) -> str:
     """A time as people write it."""
     text = str(time.astype("datetime64[s]")).replace("T", " ")

@@ -18,7 +18,7 @@ from torch import Tensor
 from graphode.data.csv_tables import is_number, read_csv
 from graphode.data.long_tables import Readings, find_sensors, is_sensor_name
 from graphode.data.npz_tables import npz_table
-from graphode.data.row_times import RowTimes
+from graphode.data.row_times import RowTimes, means_by_time
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
     MINUTES_PER_DAY,
@@ -108,7 +108,8 @@ def read_speeds(
     elif table.times is not None:
         table.times.check_order(path.name, may_repeat=duplicates == "mean")
         if duplicates == "mean":
-            values, merged = _merged(table.values, table.times)
+            count = table.values.shape[1]
+            values, merged = means_by_time(table.values, np.arange(count), count, table.times)
             table = dataclasses.replace(table, values=values, times=merged)
     if missing == "refuse":
         _refuse_empty(table, path.name)
@@ -229,14 +230,3 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             "save the table as CSV."
         ) from error
     return table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
-
-
-def _merged(values: np.ndarray, times: RowTimes) -> tuple[np.ndarray, RowTimes]:
-    """The mean of the rows of one time, NaN left out; the rows are in order."""
-    distinct, first, place = np.unique(times.elapsed, return_index=True, return_inverse=True)
-    known = ~np.isnan(values)
-    total, count = (np.zeros((len(distinct), values.shape[1])) for _ in range(2))
-    np.add.at(total, place, np.where(known, values, 0.0))
-    np.add.at(count, place, known)
-    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return means, times[first]
