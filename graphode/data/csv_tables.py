@@ -54,6 +54,11 @@ def read_numbers(content: bytes, name: str) -> np.ndarray:
     return table.to_numpy(dtype=np.float64, copy=True)
 
 
+def plain_name(name: object) -> str:
+    """A column's name as names are compared: `Station_Name` is `stationname`."""
+    return str(name).lower().translate(str.maketrans("", "", " _-"))
+
+
 def is_number(cell: object) -> bool:
     """Whether a cell is a number, or empty."""
     try:

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 import numpy as np
 import pandas as pd
 
-from graphode.data.csv_tables import is_number
+from graphode.data.csv_tables import is_number, plain_name
 from graphode.data.row_times import NOTHING, RowTimes, means_by_time
 
 SENSOR_NAMES = ("sensor", "station", "detector", "node", "site", "id", "name")
@@ -21,7 +21,7 @@ LINES_OF_A_TIME = 1.5  # on average, from which on lines are taken for readings 
 
 def is_sensor_name(name: object) -> bool:
     """Whether a column of this name says which sensor it was."""
-    plain = str(name).lower().translate(str.maketrans("", "", " _-"))
+    plain = plain_name(name)
     return plain in SENSOR_NAMES or plain.removesuffix("id").removesuffix("name") in SENSOR_NAMES
 
 

@@ -13,6 +13,7 @@ never falling over 12 rows or more, or typically 100 times as large as all else.
 import numpy as np
 import pandas as pd
 
+from graphode.data.csv_tables import plain_name
 from graphode.data.row_times import RowTimes, written
 
 TIME_NAMES = ("time", "date", "datetime", "timestamp")
@@ -34,7 +35,7 @@ WITH_OFFSET = r"^(.*[T ].*\d)\s*(Z|[+-]\d\d(?::?\d\d)?)$"
 
 def is_time_name(name: object) -> bool:
     """Whether a column of this name is the time: in any case, `Date_Time` too."""
-    return str(name).lower().translate(str.maketrans("", "", " _-")) in TIME_NAMES
+    return plain_name(name) in TIME_NAMES
 
 
 def is_date(cell: object) -> bool:
