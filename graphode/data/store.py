@@ -9,6 +9,7 @@ What is read is read once, compared by sha256, and only those bytes are parsed.
 
 import hashlib
 import os
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -53,10 +54,18 @@ def find_file(
     """The name of the place where the file is, and its path; None if it is nowhere."""
     if source.embedded:
         return "embedded", Path(str(resources.files("graphode.data") / "embedded" / file.name))
+    return search(source.name, (file.name,), root)
+
+
+def search(
+    data_set: str, names: Sequence[str], root: Path | str | None = None
+) -> tuple[str, Path] | None:
+    """The place and the path of the first of these files, in the data set's folder or beside it."""
     for place, folder in places(root).items():
-        for path in (folder / source.name / file.name, folder / file.name):
-            if path.is_file():
-                return place, path
+        for name in names:
+            for path in (folder / data_set / name, folder / name):
+                if path.is_file():
+                    return place, path
     return None
 
 

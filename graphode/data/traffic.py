@@ -21,7 +21,7 @@ from torch import Tensor
 from graphode.data.catalogue import find_source
 from graphode.data.csv_tables import read_numbers
 from graphode.data.distance_tables import distances_from_list, distances_from_matrix
-from graphode.data.store import DamagedFileError, MissingFileError, places, read_file
+from graphode.data.store import DamagedFileError, MissingFileError, places, read_file, search
 from graphode.data.traffic_series import (
     STEPS_PER_DAY,
     TrafficSeries,
@@ -88,13 +88,14 @@ def pemsd7m(
         verify: Whether the speeds must be one of the encodings whose checksum is known. Otherwise
             any table of numbers of the right shape is taken.
     """
-    path = _find(root, PEMSD7M_SPEEDS)
-    if path is None:
+    found = search("pemsd7m", PEMSD7M_SPEEDS, root)
+    if found is None:
         folders = ", ".join(str(folder / "pemsd7m") for folder in places(root).values())
         raise MissingFileError(
             f"The speeds of PeMSD7(M) are not here. Put {' or '.join(PEMSD7M_SPEEDS)} into one of "
             f"{folders}: they have no public address that is known to keep its bytes."
         )
+    path = found[1]
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     is_known = _is_known(content)
@@ -134,29 +135,21 @@ def _pemsd7m_distances(
 ) -> tuple[Tensor, dict[str, str]]:
     source = find_source("pemsd7m")
     file = source.file("PeMSD7_W_228.csv")
-    path = _find(root, PEMSD7M_DISTANCES)
-    if path is None:
+    found = search("pemsd7m", PEMSD7M_DISTANCES, root)
+    if found is None:
         content = read_file(source, file.name, root, allow_download)
-    else:
-        content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if verify and found != file.sha256:
+        distances = distances_from_matrix(content, file.name, PEMSD7M_SHAPE[1])
+        return distances, {file.name: file.sha256}
+    path = found[1]
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if verify and digest != file.sha256:
         raise DamagedFileError(
-            f"{path} is not known: its sha256 must be {file.sha256}, but it is {found}. It was not "
-            "read further. Replace it, or use `pemsd7m(verify=False)` if you trust it."
+            f"{path} is not known: its sha256 must be {file.sha256}, but it is {digest}. It was "
+            "not read further. Replace it, or use `pemsd7m(verify=False)` if you trust it."
         )
-    name = file.name if path is None else path.name
-    distances = distances_from_matrix(content, name, PEMSD7M_SHAPE[1])
-    return distances, {name: found} if found == file.sha256 else {}
-
-
-def _find(root: Path | str | None, names: tuple[str, ...]) -> Path | None:
-    for folder in places(root).values():
-        for name in names:
-            for path in (folder / "pemsd7m" / name, folder / name):
-                if path.is_file():
-                    return path
-    return None
+    distances = distances_from_matrix(content, path.name, PEMSD7M_SHAPE[1])
+    return distances, {path.name: digest} if digest == file.sha256 else {}
 
 
 def _is_known(content: bytes) -> bool:
