@@ -68,7 +68,7 @@ class SwitchedSolve:
         method: A Runge–Kutta method with an error estimate.
         rtol: Relative tolerance of each step's error.
         atol: Absolute tolerance.
-        follow: Called with the mean time reached, after every step.
+        follow: Called with the mean time reached, after every step; None for nobody.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SwitchedSolve:
         method: RungeKutta,
         rtol: float,
         atol: float,
-        follow: Callable[[float], None] | None = None,
+        follow: Callable[[float], None] | None,
     ) -> None:
         self.field, self.method, self.rtol, self.atol = field, method, rtol, atol
         self.follow = follow

@@ -42,14 +42,9 @@ class Members(nn.Module):
     """
 
     def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        maps: bool = True,
-        alike: bool = True,
-        ties: Ties | None = None,
+        self, modules: Sequence[nn.Module], *, maps: bool, alike: bool, ties: Ties
     ) -> None:
         super().__init__()
-        ties = ties or Ties()
         self.module = copied(modules[0], ties.copies)
         self.count = len(modules)
         self.maps = maps

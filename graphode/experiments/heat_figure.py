@@ -16,12 +16,13 @@ from graphode.graphs import Graph
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+_ITERATIONS = 300  # of the layout
 _TIMES = (0.0, 0.1, 0.4)
 _LABELS = {"implicit_euler": "implicit Euler"}
 _LABELLED_LEFT = ("tsit5", "dopri8", "collocation")
 
 
-def layout(graph: Graph, iterations: int = 300) -> np.ndarray:
+def layout(graph: Graph) -> np.ndarray:
     """Node positions whose distances resemble those along edges, by stress majorisation.
 
     Gansner, Koren, North (2004), "Graph drawing by stress majorization".
@@ -34,7 +35,7 @@ def layout(graph: Graph, iterations: int = 300) -> np.ndarray:
     solve = np.linalg.pinv(laplacian)
     angles = np.linspace(0, 2 * np.pi, len(links), endpoint=False)
     places = np.stack([np.cos(angles), np.sin(angles)], 1)
-    for _ in range(iterations):
+    for _ in range(_ITERATIONS):
         gaps = np.linalg.norm(places[:, None] - places[None], axis=-1)
         pull = np.where(gaps > 0, weights * distances / np.where(gaps > 0, gaps, 1), 0)
         places = solve @ ((np.diag(pull.sum(1)) - pull) @ places)

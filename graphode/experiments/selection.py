@@ -25,8 +25,8 @@ class Selection:
         self,
         members: int,
         metrics: tuple[str, ...],
-        select_from: int = 0,
-        patience: int | None = None,
+        select_from: int,
+        patience: int | None,
         device: torch.device | None = None,
     ) -> None:
         self.select_from, self.patience = select_from, patience

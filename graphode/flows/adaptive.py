@@ -64,11 +64,11 @@ class AdaptiveSolve:
         dt: Tensor,
         tolerances: Tolerances | None,
         *,
-        outputs: Outputs | None = None,
-        events: EventTracker | None = None,
-        recorder: Recorder | None = None,
-        kept: list[KeptStep] | None = None,
-        attempts: int | None = None,
+        outputs: Outputs | None,
+        events: EventTracker | None,
+        recorder: Recorder | None,
+        kept: list[KeptStep] | None,
+        attempts: int | None,
     ) -> None:
         self.method, self.f, self.tolerances = method, f, tolerances
         self.outputs, self.events, self.recorder, self.kept = outputs, events, recorder, kept

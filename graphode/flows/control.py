@@ -159,7 +159,7 @@ def lone_first_step(
     error_order: int,
     rtol: float,
     atol: float,
-    error_constant: float | None = None,
+    error_constant: float | None,
 ) -> float:
     """`first_step` of one sample."""
     layout = f.layout

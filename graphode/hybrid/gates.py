@@ -38,9 +38,7 @@ class GateConvolution(GraphConvolution):
         - **h:** `[..., nodes, in_channels]` → `[..., nodes, out_channels]`
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, bias: bool = True, gates: int = 1
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, bias: bool, gates: int) -> None:
         self.num_gates = gates
         super().__init__(in_channels, out_channels, bias)
 

@@ -23,7 +23,7 @@ GROUP_SIZE = 1 << 17
 
 
 def travel(
-    flow: Any, h: Tensor, graph: Any, leg: Leg, by_length: bool = False
+    flow: Any, h: Tensor, graph: Any, leg: Leg, by_length: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """The state at the end of a leg, and at each of its queries.
 

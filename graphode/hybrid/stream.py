@@ -94,7 +94,7 @@ def chosen_graphs(old: Any, new: Any, takes_new: Tensor) -> Any:
     return joined([parts[int(taken)][b] for b, taken in enumerate(takes_new.tolist())])
 
 
-def check_nodes(graph: Any, num_nodes: int, batch_shape: torch.Size, where: str = "") -> None:
+def check_nodes(graph: Any, num_nodes: int, batch_shape: torch.Size, where: str) -> None:
     """Refuse a graph whose nodes are not those of the step."""
     if not isinstance(graph, Graph):
         return
