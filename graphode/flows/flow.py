@@ -159,7 +159,7 @@ class Flow(nn.Module):
     def _march(self, h: Tensor, graph: Any, t0: float | Tensor, t1: float | Tensor) -> Tensor:
         """A solve that never asks the host: what can be compiled and captured."""
         options = self.options
-        check_recordable(options.method, options.solver, options.gradient, options.step_size)
+        check_recordable(options)
         layout = layout_of(h, graph)
         f = Evaluation(self.field, (graph,), layout)
         start, end = (_moment(t, layout) for t in (t0, t1))

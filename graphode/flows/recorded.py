@@ -5,13 +5,15 @@ step an output time falls into is not known either, so that every step serves al
 each takes what is its own.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphode.flows.evaluation import Evaluation
 from graphode.flows.fixed import UniformGrid, march
-from graphode.flows.gradients import Backprop, Gradient, find_gradient
+from graphode.flows.gradients import Backprop, find_gradient
 from graphode.flows.integrate import finite_status
 from graphode.flows.layout import Layout
 from graphode.flows.method import Method, Step
@@ -19,26 +21,27 @@ from graphode.flows.outputs import SNAP
 from graphode.flows.problem import Times
 from graphode.flows.solution import Solution, Stats
 
+if TYPE_CHECKING:
+    from graphode.flows.solve import Options
 
-def check_recordable(
-    method: Method, solver: str | Method, gradient: str | Gradient, step_size: float | None
-) -> None:
+
+def check_recordable(options: "Options") -> None:
     """Refuse what cannot do without the host."""
-    if not isinstance(find_gradient(gradient), Backprop):
+    if not isinstance(find_gradient(options.gradient), Backprop):
         raise ValueError(
             f"Only a flow with gradient='backprop' can be compiled or captured, but this one "
-            f"has gradient={gradient!r}. Call it in eager mode, or change it."
+            f"has gradient={options.gradient!r}. Call it in eager mode, or change it."
         )
-    if not method.can_be_recorded:
+    if not options.method.can_be_recorded:
         raise ValueError(
-            f"Solver {solver!r} differentiates the field to solve an equation in every "
+            f"Solver {options.solver!r} differentiates the field to solve an equation in every "
             f"step, which cannot be compiled or captured. Call the flow in eager mode, or use "
             f"an explicit solver."
         )
-    if step_size is not None:
+    if options.step_size is not None:
         raise ValueError(
             f"The number of steps must be known for a flow to be compiled or captured, but "
-            f"`step_size={step_size}` counts them from the times. Give it `num_steps`."
+            f"`step_size={options.step_size}` counts them from the times. Give it `num_steps`."
         )
 
 

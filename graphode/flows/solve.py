@@ -244,10 +244,9 @@ def record_problem(
             "Events are located by looking at values, which a compiled or captured solve cannot. "
             "Solve in eager mode, or leave them out."
         )
-    method = options.method
-    check_recordable(method, options.solver, options.gradient, options.step_size)
-    moments = recorded_times(times, layout)
-    return solve_recorded(method, Evaluation(f, args, layout), y0, moments, options.num_steps)
+    check_recordable(options)
+    evaluation, moments = Evaluation(f, args, layout), recorded_times(times, layout)
+    return solve_recorded(options.method, evaluation, y0, moments, options.num_steps)
 
 
 def final_state(
