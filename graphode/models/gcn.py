@@ -75,15 +75,7 @@ class GCN(nn.Module):
         name_masks(self)
 
     @classmethod
-    def star(
-        cls,
-        in_channels: int,
-        channels: int,
-        out_channels: int,
-        *,
-        layers: int = 2,
-        **options: Any,
-    ) -> "GCN":
+    def star(cls, in_channels: int, channels: int, out_channels: int, **options: Any) -> "GCN":
         """GCN*: what is left of a GCDE when its field is not integrated but applied once.
 
         It has the encoder and the readout of `GCDE`; the layers between are those of the
@@ -97,7 +89,7 @@ class GCN(nn.Module):
             "hidden_activation": "softplus",
             "final_activation": None,
         }
-        return cls(in_channels, channels, out_channels, layers=layers, **{**settings, **options})
+        return cls(in_channels, channels, out_channels, **{**settings, **options})
 
     def forward(self, x: Tensor | SparseFeatures, graph: Graph) -> Tensor:
         """The prediction."""
