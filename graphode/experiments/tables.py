@@ -83,10 +83,10 @@ def markdown(rows: Sequence[Row], title: str, notes: Sequence[str] = (), costs: 
     for metric in metrics:
         models, columns, cells = _grid([row for row in rows if row.metric == metric])
         lines += [f"## {metric}", ""] if len(metrics) > 1 else []
-        lines += [_header(["", *columns]), _header(["---"] * (len(columns) + 1))]
+        lines += [_markdown_row(["", *columns]), _markdown_row(["---"] * (len(columns) + 1))]
         for model in models:
             shown = ["<br>".join(_lines(cells.get((model, column)), costs)) for column in columns]
-            lines.append(_header([model, *shown]))
+            lines.append(_markdown_row([model, *shown]))
         lines.append("")
     lines += (f"- {note}" for note in notes)
     return "\n".join(lines).rstrip() + "\n"
@@ -169,5 +169,5 @@ def _plus_minus(mean: float | None, std: float | None) -> str:
     return f"{mean:{form}}" if std is None else f"{mean:{form}} ± {std:{form}}"
 
 
-def _header(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
