@@ -28,7 +28,7 @@ from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_run import run as run_node_classification
 from graphode.experiments.presets import Model, Preset
 from graphode.experiments.run_folder import RESULT, read_json
-from graphode.experiments.table_1 import COLUMNS, LINES, Line, Table1, cell_config, present
+from graphode.experiments.table_1 import COLUMNS, LINES, Table1, cell_config, present
 
 Runs = dict[str, Path]  # by what a legend says
 REDRAWN_SEEDS = 10
@@ -105,7 +105,7 @@ class Studio:
     def variant(self, model: Model, dataset: str, **changes: Any) -> Path:
         """A run that departs from the table's in some settings, which name its folder."""
         line = next(line for line in LINES["printed"] if line.model == model)
-        line = Line(line.name, model, changes, line.paper)
+        line = dataclasses.replace(line, changes=changes)
         return self._make(cell_config(self._table("printed"), line, dataset, self.runs))
 
     def _table(self, preset: Preset) -> Table1:
