@@ -109,7 +109,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor, around: Neighbours):
-        weights = _kernel().softmax(scores, own, around.places)
+        weights = kernel().softmax(scores, own, around.places)
         ctx.save_for_backward(*weights)
         ctx.around = around
         return weights
@@ -118,14 +118,15 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor):
         (edges, own), (grad, own_grad), around = ctx.saved_tensors, grad_outputs, ctx.around
         if not torch.is_grad_enabled() and is_plain(grad, own_grad):
-            gradients = _kernel().softmax_gradients(edges, own, grad, own_grad, around.places)
+            gradients = kernel().softmax_gradients(edges, own, grad, own_grad, around.places)
             return *gradients, None
         sums = (own * own_grad).index_add(0, around.target, edges * grad)
         back = edges * (grad - sums.index_select(0, around.target))
         return back, own * (own_grad - sums), None
 
 
-def _kernel() -> Any:
+def kernel() -> Any:
+    """The kernels of attention, where Triton is."""
     from graphode.fields import attention_kernel
 
     return attention_kernel

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from graphode.fields.edge_attention import Neighbours
+from graphode.fields.edge_attention import Neighbours, kernel
 from graphode.graphs.kernels import has_triton
 from graphode.graphs.product import is_plain
 
@@ -75,7 +75,7 @@ class _Scores(torch.autograd.Function):
         ctx.around, ctx.slope = around, slope
         source, heads = around.source, len(attention)
         if has_triton(left) and len(source):
-            return _kernel().scores(left, right, attention, around.places, slope)
+            return kernel().scores(left, right, attention, around.places, slope)
         left, right = left.flatten(1), right.flatten(1)
         # Column k has the vector of head k on the channels of that head.
         mix = torch.block_diag(*attention[:, :, None])
@@ -92,18 +92,12 @@ class _Scores(torch.autograd.Function):
         # In a second derivative autograd follows these formulas, chunks and all.
         tracked = torch.is_grad_enabled()
         if has_triton(left) and len(grad) and not tracked and is_plain(grad):
-            out_sum, in_sum = _kernel().slope_sums(left, right, grad, around.places, ctx.slope)
+            out_sum, in_sum = kernel().slope_sums(left, right, grad, around.places, ctx.slope)
         else:
             ends = around.source, around.target
             out_sum, in_sum = _slope_sums(left, right, *ends, ctx.slope, grad, tracked)
         to_attention = (left * out_sum).sum(0) + (right * in_sum).sum(0)
         return attention * out_sum, attention * in_sum, to_attention, None, None
-
-
-def _kernel() -> Any:
-    from graphode.fields import attention_kernel
-
-    return attention_kernel
 
 
 def _slope_sums(
