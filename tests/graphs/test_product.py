@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -150,17 +149,8 @@ def learnable() -> Graph:
     return Graph(graph.edge_index, 6, graph.edge_weight.requires_grad_())
 
 
-@pytest.fixture
-def without_type_checks() -> Iterator[None]:
-    """Torch cannot trace the checks that jaxtyping adds to functions in tests."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    torch._dynamo.reset()
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by torch
-@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.usefixtures("without_type_checks", "fresh_compiler")
 @pytest.mark.parametrize("build", [directed, symmetric, learnable])
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_propagate_compiles_without_graph_breaks(build: Callable[[], Graph], backend: str):
