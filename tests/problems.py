@@ -139,6 +139,11 @@ def riccati() -> Problem:
     )
 
 
+def relaxation(t: Tensor, y: Tensor, rate: Tensor) -> Tensor:
+    """A field: nonlinear, not autonomous, and as stiff as its rate."""
+    return rate * (torch.cos(3 * t) - y - 0.3 * torch.sin(y))
+
+
 def stiff(rate: float = 1000.0) -> Problem:
     """y′ = −rate (y − cos t) − sin t, y(0) = 2: y = cos t + exp(−rate t)."""
     return Problem(

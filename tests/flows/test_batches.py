@@ -11,14 +11,9 @@ from torch import Tensor, nn
 
 import graphode as gd
 from graphode.flows.adaptive import AdaptiveSolve
-from tests.problems import heat
+from tests.problems import heat, relaxation
 
 ADAPTIVE = ["bosh3", "dopri5", "tsit5", "dopri8"]
-
-
-def relaxation(t: Tensor, y: Tensor, rate: Tensor) -> Tensor:
-    """Nonlinear, not autonomous, and as stiff as its rate."""
-    return rate * (torch.cos(3 * t) - y - 0.3 * torch.sin(y))
 
 
 def assert_each_sample_as_if_alone(

@@ -6,13 +6,9 @@ from torch import Tensor
 
 import graphode as gd
 from graphode.flows import StepControl
+from tests.problems import relaxation
 
 ADAPTIVE = ["bosh3", "dopri5", "tsit5", "dopri8"]
-
-
-def relaxation(t: Tensor, h: Tensor, rate: Tensor) -> Tensor:
-    """Nonlinear, not autonomous, and as stiff as its rate."""
-    return rate * (torch.cos(3 * t) - h - 0.3 * torch.sin(h))
 
 
 def alone_and_beside_another(flow: gd.Flow, h: Tensor, rate: float, t0: float, t1: float):
