@@ -220,15 +220,18 @@ def test_fixed_step_solver_asks_for_its_steps(solver: str):
         gd.Flow(decay, solver=solver)
 
 
+def place_in(message: str) -> list[float]:
+    """Time, step size and largest component."""
+    found = re.search(r"t = (\S+) with step size (\S+); largest component (\S+) at", message)
+    assert found is not None
+    return [float(number) for number in found.groups()]
+
+
 @pytest.mark.parametrize("solver", ["bosh3", "dopri5", "tsit5", "dopri8"])
 def test_blow_up_says_where(solver: str):
     with pytest.raises(gd.SolveError, match="Step size underflow") as caught:
         gd.solve(blow_up, ONE, [0.0, 2.0], solver=solver)
-    found = re.search(
-        r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value)
-    )
-    assert found is not None
-    t, step, component = (float(x) for x in found.groups())
+    t, step, component = place_in(str(caught.value))
     assert t == pytest.approx(1.0, abs=1e-3)
     assert 0 < step < 1e-6
     assert component > 1e3
@@ -239,11 +242,7 @@ def test_blow_up_says_where(solver: str):
 def test_blow_up_with_fixed_steps_says_where(solver: str):
     with pytest.raises(gd.SolveError, match="Non-finite state") as caught:
         gd.solve(blow_up, ONE, [0.0, 3.0], solver=solver, num_steps=60)
-    found = re.search(
-        r"t = (\S+) with step size (\S+); largest component (\S+) at", str(caught.value)
-    )
-    assert found is not None
-    t, step, component = (float(x) for x in found.groups())
+    t, step, component = place_in(str(caught.value))
     assert 0.9 < t < 2
     assert step == pytest.approx(0.05)
     assert math.isfinite(component)
