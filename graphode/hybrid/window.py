@@ -132,13 +132,12 @@ def read_window(
             f"`x.float()`."
         )
     moments = read_times("times", times, (*batch, steps), like, "one time per sample and step")
+    values = list(x.unbind(-3)) if isinstance(x, Tensor) else x
     observed = None if mask is None else _read_mask(mask, x, moments)
     if observed is None:
         valid = torch.ones(moments.shape, dtype=torch.bool, device=like.device)
     else:
         valid = torch.stack([part.any(-1) for part in observed], -1)
-    values = list(x.unbind(-3)) if isinstance(x, Tensor) else x
-    if observed is not None:
         values = [
             torch.where(part[..., None], value, 0.0)
             for part, value in zip(observed, values, strict=True)
@@ -170,11 +169,8 @@ def _read_mask(
     """Per step which nodes are observed, `[*batch, nodes]`, or `[*batch, 1]` for all or none."""
     batch, steps = moments.shape[:-1], moments.shape[-1]
     nodes = [x.shape[-2]] * steps if isinstance(x, Tensor) else [part.shape[-2] for part in x]
-    if isinstance(mask, Tensor) or _is_array(mask):
-        mask, parts = _boolean(mask), None
-    else:
+    if not (isinstance(mask, Tensor) or _is_array(mask)):
         parts = [_boolean(part) for part in mask]
-    if parts is not None:
         fits = len(parts) == steps and all(
             part.shape in (batch, (*batch, n)) for part, n in zip(parts, nodes, strict=False)
         )
@@ -183,9 +179,8 @@ def _read_mask(
             return [part[..., None] if part.shape == batch else part for part in parts]
         shape = [list(part.shape) for part in parts]
     else:
-        assert isinstance(mask, Tensor)
         whole = (*batch, steps, nodes[0])
-        mask = _without_members(mask, whole[:-1], whole)
+        mask = _without_members(_boolean(mask), whole[:-1], whole)
         by_step = _ends_with(whole[:-1], mask.shape)
         by_node = _ends_with(whole, mask.shape) and len(set(nodes)) == 1
         if by_step and by_node and mask.shape != whole[:-1]:
