@@ -381,7 +381,7 @@ def test_the_hundredth_percentile_joins_all_that_have_a_way():
 @pytest.mark.usefixtures("without_type_checks")
 def test_an_unknown_rule_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"'nearest'.*gaussian, percentile"):
-        traffic_graph(torch.zeros(2, 2), "nearest")  # type: ignore[arg-type]
+        traffic_graph(torch.zeros(2, 2), "nearest")
 
 
 def test_stgcns_graph_of_pemsd7m_has_its_known_size(data_root):

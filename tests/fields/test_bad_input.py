@@ -247,7 +247,7 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         "`heads` must be 1 or more, but is 0. One head is the paper's.",
     ),
     "unknown scores": (
-        lambda: F.AttentionField(4, scores="dot"),  # pyright: ignore[reportArgumentType]
+        lambda: F.AttentionField(4, scores="dot"),
         "Unknown scores 'dot'. Choose one of: gat, gatv2.",
     ),
     "a message of another width": (
@@ -275,11 +275,11 @@ TABLE: dict[str, tuple[Callable[[], Any], str]] = {
         "`nn.Linear(4, 2)`.",
     ),
     "an unknown control": (
-        lambda: F.Controlled(F.GraphConvField([4, 4]), 4, how="mul"),  # pyright: ignore[reportArgumentType]
+        lambda: F.Controlled(F.GraphConvField([4, 4]), 4, how="mul"),
         "Unknown way of control 'mul'. Choose one of: add, concat, source.",
     ),
     "an unknown basis": (
-        lambda: F.DepthVarying(F.GraphConvField([4, 4]), basis="bessel"),  # pyright: ignore[reportArgumentType]
+        lambda: F.DepthVarying(F.GraphConvField([4, 4]), basis="bessel"),
         "Unknown basis 'bessel'. Choose one of: chebyshev, fourier, polynomial.",
     ),
     "nothing that could vary": (

@@ -72,25 +72,25 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "edges has shape [2, 0].",
     ),
     "a fraction of a node": (
-        lambda: Graph(PATH, 3.5),  # pyright: ignore[reportArgumentType]
+        lambda: Graph(PATH, 3.5),
         ValueError,
         "`num_nodes` must be a whole number, 0 or more, but it is 3.5. Give the number of nodes, "
         "isolated ones included.",
     ),
     "an unknown number of nodes": (
-        lambda: Graph(PATH, num_nodes=None),  # pyright: ignore[reportArgumentType]
+        lambda: Graph(PATH, num_nodes=None),
         ValueError,
         "`num_nodes` must be a whole number, 0 or more, but it is None. Give the number of nodes, "
         "isolated ones included.",
     ),
     "a name for a number of nodes": (
-        lambda: Graph(PATH, num_nodes="a"),  # pyright: ignore[reportArgumentType]
+        lambda: Graph(PATH, num_nodes="a"),
         ValueError,
         "`num_nodes` must be a whole number, 0 or more, but it is 'a'. Give the number of nodes, "
         "isolated ones included.",
     ),
     "an infinite number of nodes": (
-        lambda: Graph(PATH, num_nodes=float("inf")),  # pyright: ignore[reportArgumentType]
+        lambda: Graph(PATH, num_nodes=float("inf")),
         ValueError,
         "`num_nodes` must be a whole number, 0 or more, but it is inf. Give the number of nodes, "
         "isolated ones included.",
@@ -221,13 +221,13 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "but their shape is [4, 2]. Give the positions that the graph was made from.",
     ),
     "a graph for a list of graphs": (
-        lambda: Graph.batch(Graph(PATH, 3)),  # pyright: ignore[reportArgumentType]
+        lambda: Graph.batch(Graph(PATH, 3)),
         TypeError,
         "`Graph.batch` takes graphs in a list, but it got a Graph. A batch of one is "
         "`Graph.batch([graph])`.",
     ),
     "a batch of what is no graph": (
-        lambda: Graph.batch([Graph(PATH, 3), Data(edge_index=PATH)]),  # pyright: ignore[reportArgumentType]
+        lambda: Graph.batch([Graph(PATH, 3), Data(edge_index=PATH)]),
         TypeError,
         "`Graph.batch` takes graphs, but number 1 is a Data. Use `Graph.from_pyg(data)` for each.",
     ),

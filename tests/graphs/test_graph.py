@@ -240,7 +240,7 @@ def test_a_graph_follows_its_parameter_through_freezing_and_training(frozen_firs
 def test_a_graph_is_frozen():
     graph = Graph(PATH, 3)
     with pytest.raises(AttributeError, match=r"frozen: `edge_weight` cannot be set. Build a new"):
-        graph.edge_weight = torch.ones(2)  # pyright: ignore[reportAttributeAccessIssue]
+        graph.edge_weight = torch.ones(2)
 
 
 def test_repr_says_size_and_kind():

@@ -131,9 +131,9 @@ def test_errors_name_the_remedy(without_type_checks: None):
     with pytest.raises(TypeError, match=r"`flow` must be a `graphode.Flow`.*becomes a flow by"):
         M.GDE(flow=gd.GraphConvField([4, 4]))
     with pytest.raises(TypeError, match=r"`flow` must be"):
-        M.GDE(flow="dopri5")  # pyright: ignore[reportArgumentType]
+        M.GDE(flow="dopri5")
     with pytest.raises(TypeError, match=r"`encoder` must be a module, .* but is 3. Pass for"):
-        M.GDE(encoder=3, flow=flow)  # pyright: ignore[reportArgumentType]
+        M.GDE(encoder=3, flow=flow)
     with pytest.raises(TypeError, match=r"GCNConv takes an `edge_index`. Wrap it: `lambda h, gr"):
         M.GDE(encoder=GCNConv(2, 2), flow=flow)
     with pytest.raises(TypeError, match=r"takes \(x, edge_index, .* `graphode.ConvField\(layer"):

@@ -171,7 +171,7 @@ def test_errors_name_the_remedy(without_type_checks: None):
     with pytest.raises(TypeError, match=r"layout torch.sparse_coo came. Convert it once"):
         M.GraphConvEncoder(4, 2)(torch.eye(4).to_sparse(), random_graph(4))
     with pytest.raises(TypeError, match=r"a csr_array came. Convert it once: `x = graphode.Spar"):
-        M.LinearEncoder(4, 2)(scipy.sparse.csr_array(np.eye(4)))  # pyright: ignore[reportArgumentType]
+        M.LinearEncoder(4, 2)(scipy.sparse.csr_array(np.eye(4)))
 
 
 def test_moving_to_another_dtype_keeps_the_matrix():
