@@ -182,7 +182,7 @@ class AdaptiveSolve:
                 assert self.outputs is not None
                 self.recorder.before_step(len(self.recorder.sizes), y, carry, self.outputs.next)
             if self.events is not None:
-                end, stopped = self.events.watch(self.method, self.f, step, accept, end)
+                end, stopped = self.events.watch(self.method, step, accept, end)
                 arrived = arrived | stopped
                 self._fail(stopped, Status.EVENT)
             host_end = on_host(end.reshape(-1))
@@ -209,7 +209,7 @@ class AdaptiveSolve:
                 torch.where(chosen, new, old) for new, old in zip(step.carry, older, strict=True)
             )
         if self.events is not None:
-            y = self.events.settle(layout, y)
+            y = self.events.settle(y)
         self._close(end, arrived)
         return y, carry
 

@@ -80,13 +80,13 @@ class EventTracker:
 
     Args:
         events: The event functions.
-        f: The field, for its layout.
+        f: The field.
         t0: Start times `[*batch]`.
         y0: Start states.
     """
 
     def __init__(self, events: tuple[Event, ...], f: Evaluation, t0: Tensor, y0: Tensor) -> None:
-        self.events = events
+        self.events, self.f = events, f
         self.layout = f.layout
         with torch.no_grad():
             self.values = [event.value(f.layout, t0, y0) for event in events]
@@ -94,7 +94,7 @@ class EventTracker:
         self.stopped: tuple[Tensor, Tensor] | None = None
 
     def watch(
-        self, method: Method, f: Evaluation, step: Step, accept: Tensor, end: Tensor
+        self, method: Method, step: Step, accept: Tensor, end: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Locate the crossings of a step.
 
@@ -116,8 +116,8 @@ class EventTracker:
                 crossings.append(None)
                 continue
             # What interpolation adds to a step needs a gradient, which `_locate` does without.
-            method.interpolate(f, step, torch.zeros_like(end)[None])
-            theta = _locate(method, f, step, event, before, after, crossed)
+            method.interpolate(self.f, step, torch.zeros_like(end)[None])
+            theta = _locate(method, self.f, step, event, before, after, crossed)
             crossings.append((crossed, theta))
             if event.terminal:
                 stop = torch.where(crossed, theta, torch.inf)
@@ -129,7 +129,7 @@ class EventTracker:
             crossed = crossed & (theta <= first_stop)
             if bool(crossed.any()):
                 event = self.events[index]
-                time, state = _touch(method, f, step, event, theta)
+                time, state = _touch(method, self.f, step, event, theta)
                 self.found[index].append((crossed, time, state))
                 if event.terminal:
                     stops.append((crossed, time, state))
@@ -144,12 +144,12 @@ class EventTracker:
             self.stopped = (stopped, final)
         return end, stopped
 
-    def settle(self, layout: Layout, y: Tensor) -> Tensor:
+    def settle(self, y: Tensor) -> Tensor:
         """Rest the samples that have just stopped at the state of their event."""
         if self.stopped is None:
             return y
         who, state = self.stopped
-        return torch.where(layout.spread(who), state, y)
+        return torch.where(self.layout.spread(who), state, y)
 
     def records(self) -> tuple[EventRecord, ...]:
         """All crossings, padded to the same count."""
