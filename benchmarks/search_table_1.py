@@ -14,7 +14,6 @@ command goes on from there, and searches of several data sets may share the file
 import argparse
 import dataclasses
 import fcntl
-import functools
 import itertools
 import json
 import os
@@ -35,9 +34,8 @@ from graphode.ensembles import Ensemble, members_that_fit
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.node_models import builder
 from graphode.experiments.node_run import NodeObjective
-from graphode.experiments.recording import Recording
+from graphode.experiments.recording import capture_on, runner
 from graphode.experiments.trainer import Trainer, Training
-from graphode.flows import capture
 
 FIRST_SEED = 1000
 KEPT = 3  # of so many settings one goes into the next round
@@ -171,9 +169,7 @@ def train(
         patience=config.patience,
     )
     trainer = Trainer(ensemble, objective, training)
-    run, device = trainer.run, ensemble.seeds.device
-    if device.type == "cuda":
-        run = Recording(trainer, functools.partial(capture, device=device))
+    run = runner(trainer, capture_on(ensemble.seeds.device))
     for _ in range(0, config.epochs, training.log_every):
         run(training.log_every)
         if bool(trainer.selection.stopped.all()):

@@ -15,7 +15,6 @@ what was found at keep 30 %, and for the last two choices, which are against ove
 
 import argparse
 import dataclasses
-import functools
 import json
 import statistics
 import time
@@ -26,7 +25,7 @@ import torch
 
 from graphode.data import TrafficSeries
 from graphode.ensembles import Ensemble
-from graphode.experiments.recording import Recording
+from graphode.experiments.recording import capture_on, runner
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
 from graphode.experiments.traffic_models import builder
@@ -34,7 +33,6 @@ from graphode.experiments.traffic_normalization import SMOOTHED_HOURS
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_presets import FLOWS, Model
 from graphode.experiments.trainer import Trainer, Training
-from graphode.flows import capture
 
 FIRST_SEED = 1000
 Settings = dict[str, Any]
@@ -91,9 +89,7 @@ def train(config: TrafficForecast, series: TrafficSeries) -> dict[str, list[floa
         period=config.period,
     )
     trainer = Trainer(Ensemble(build, config.seeds).to(device), task, training)
-    run = trainer.run
-    if device.type == "cuda":
-        run = Recording(trainer, functools.partial(capture, device=device))
+    run = runner(trainer, capture_on(device))
     run(config.epochs)
     found = {name: kept.tolist() for name, kept in trainer.selection.metrics.items()}
     return {"epoch": trainer.selection.epoch.tolist(), **found}

@@ -16,7 +16,7 @@ import torch
 from measure import script
 
 from graphode.ensembles import Ensemble
-from graphode.experiments.recording import Recording
+from graphode.experiments.recording import capture_on, runner
 from graphode.experiments.table_2 import KEEPS, LINES
 from graphode.experiments.traffic import BASELINES, TrafficForecast
 from graphode.experiments.traffic_data import graph_of, load_series, num_outputs
@@ -24,7 +24,6 @@ from graphode.experiments.traffic_models import builder
 from graphode.experiments.traffic_objective import TrafficTask
 from graphode.experiments.traffic_presets import Model
 from graphode.experiments.trainer import Trainer, Training
-from graphode.flows import capture
 
 MEMBERS = 5
 MODELS: list[Model] = [
@@ -42,9 +41,7 @@ def epoch(model: Model, keep: float, name: str) -> dict[str, Any]:
     build = builder(config, series.num_sensors, num_outputs(config))
     training = Training(epochs=2, lr=config.lr, schedule=config.schedule, log_every=1)
     trainer = Trainer(Ensemble(build, config.seeds).to(device), task, training)
-    run = trainer.run
-    if device.type == "cuda":
-        run = Recording(trainer, functools.partial(capture, device=device))
+    run = runner(trainer, capture_on(device))
     run(1)
     trainer.read(0, 1)  # waits for the device
     began = time.perf_counter()

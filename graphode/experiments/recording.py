@@ -37,6 +37,11 @@ def capture_on(device: torch.device, gradient: str = "backprop") -> Capture | No
     return functools.partial(flows.capture, device=device)
 
 
+def runner(trainer: "Trainer", capture: Capture | None) -> Callable[[int], None]:
+    """What runs so many epochs of a trainer: recorded programs where there is a `capture`."""
+    return trainer.run if capture is None else Recording(trainer, capture)
+
+
 class Recording:
     """Runs blocks of epochs of a trainer.
 

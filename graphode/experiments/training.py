@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphode.experiments.objective import Objective
 from graphode.experiments.progress import Display
-from graphode.experiments.recording import Capture, Recording
+from graphode.experiments.recording import Capture, runner
 from graphode.experiments.run_folder import METRICS, Checkpoint, RunFolder
 from graphode.experiments.selection import Selection
 from graphode.experiments.trainer import TAUGHT, Trainer, Training, parameters_of
@@ -94,7 +94,7 @@ def train(
         if epoch:
             trainer.load(start.tensors)
             _set_aside(trainer, diverged)
-        run_epochs = trainer.run if capture is None else Recording(trainer, capture)
+        run_epochs = runner(trainer, capture)
         display.begin(number, len(chunks), epoch)
         saved = began = time.perf_counter()
 
@@ -118,8 +118,7 @@ def train(
             rows = _summaries(trainer, epoch, count, number, healthy)
             if lost:
                 _set_aside(trainer, diverged)
-                if capture is not None:  # for as many attempts as the others need
-                    run_epochs = Recording(trainer, capture)
+                run_epochs = runner(trainer, capture)  # for as many attempts as the others need
             epoch += count
             folder.append(rows)
             display.update(rows[-1])

@@ -8,7 +8,6 @@ import torch
 import graphode as gd
 from graphode.ensembles import Ensemble
 from graphode.experiments import recording as recording_module
-from graphode.experiments import training as training_module
 from graphode.experiments.node_run import NodeObjective
 from graphode.experiments.recording import Recording
 from graphode.experiments.trainer import Trainer
@@ -99,7 +98,7 @@ def test_a_member_that_fails_while_recorded_holds_up_nobody(tmp_path, monkeypatc
             attempts.append(attempted)
             super()._record(attempted)
 
-    monkeypatch.setattr(training_module, "Recording", Watched)
+    monkeypatch.setattr(recording_module, "Recording", Watched)
 
     def trained(name, seeds, lr):
         return train_in(
