@@ -92,6 +92,18 @@ def data_root() -> Path:
     return path
 
 
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without data sets and without a net."""
+
+    def offline(url: str, size: int) -> bytes:
+        raise OSError("no net")
+
+    monkeypatch.delenv("GRAPHODE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("graphode.data.store.download", offline)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that read real data, so that `-m data` selects them."""
     for item in items:

@@ -1,14 +1,12 @@
 """The multi-agent experiment: forecasts, metrics, members, baselines, bad input."""
 
 import dataclasses
-import io
 import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
 import graphode as gd
@@ -21,6 +19,7 @@ from graphode.experiments.particle_metrics import METRICS, metrics
 from graphode.experiments.particle_models import BASELINES, ParticleField, baseline, builder
 from graphode.experiments.particle_rollouts import errors, forecasts
 from graphode.experiments.run_folder import CHECKPOINT, read_metrics
+from tests.experiments.consoles import CutDisplay, plain, said
 
 SECOND_ORDER = ("gde_ii", "gde_ii_self_loops", "gde_ii_latent", "gde_ii_literal", "gmde_ii")
 LEARNED = ("static", "neural_ode", "gde", *SECOND_ORDER)
@@ -42,10 +41,6 @@ def small(model="gde_ii", **changes) -> MultiAgent:
     if model in BASELINES:
         changes = {"epochs": 0, **changes}
     return MultiAgent.of(model, **{**SMALL, **changes})
-
-
-def quiet() -> Console:
-    return Console(file=io.StringIO())
 
 
 def states(config: MultiAgent):
@@ -216,7 +211,7 @@ def test_gde_ii_with_self_loops_is_trained_as_gde_is():
 def test_a_member_is_its_lone_run(tmp_path, model):
     together = small(model, out=tmp_path / "both")
     alone = small(model, members=1, seed=1, system_seed=1, out=tmp_path / "one")
-    both, one = (run(config, quiet()) for config in (together, alone))
+    both, one = (run(config, plain()) for config in (together, alone))
     with (
         np.load(tmp_path / "both/arrays.npz") as many,
         np.load(tmp_path / "one/arrays.npz") as lone,
@@ -263,52 +258,46 @@ def test_the_loss_is_the_error_of_the_mean_velocity():
 
 @pytest.mark.parametrize(("model", "epochs"), [("gde_ii", 300), ("gde_ii_self_loops", 60)])
 def test_training_learns(tmp_path, model, epochs):
-    before = run(small(model, epochs=1, out=tmp_path / "a"), quiet())
-    after = run(small(model, epochs=epochs, hidden=16, out=tmp_path / "b"), quiet())
+    before = run(small(model, epochs=1, out=tmp_path / "a"), plain())
+    after = run(small(model, epochs=epochs, hidden=16, out=tmp_path / "b"), plain())
     assert after["metrics"]["rmse"][-1]["mean"] < 0.5 * before["metrics"]["rmse"][-1]["mean"]
 
 
 def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
-    whole = run(small("gde", out=tmp_path / "whole"), quiet())
+    whole = run(small("gde", out=tmp_path / "whole"), plain())
     cut = small("gde", out=tmp_path / "cut", checkpoint_seconds=0.0)
 
-    class Stops(multi_agent_run.display(quiet(), "", 6).__class__):
-        def update(self, row):
-            super().update(row)
-            if row["epoch"] + 1 == 6:
-                raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(multi_agent_run, "display", Stops)
+        patch.setattr(multi_agent_run, "display", CutDisplay)
         with pytest.raises(KeyboardInterrupt):
-            run(cut, quiet())
+            run(cut, plain())
     assert (tmp_path / "cut" / CHECKPOINT).exists()
     assert not (tmp_path / "cut/result.json").exists()
-    resumed = run(cut, quiet())
+    resumed = run(cut, plain())
     assert resumed["metrics"] == whole["metrics"]
     assert [row["epoch"] for row in read_metrics(tmp_path / "cut")] == list(range(6))
 
 
 def test_a_finished_run_is_read_and_another_refused(tmp_path):
     config = small("harmonic", out=tmp_path / "run")
-    first = run(config, quiet())
-    assert run(config, quiet()) == json.loads(json.dumps(first))
+    first = run(config, plain())
+    assert run(config, plain()) == json.loads(json.dumps(first))
     with pytest.raises(ValueError, match="n is 4 there, 5 here"):
-        run(dataclasses.replace(config, n=5), quiet())
+        run(dataclasses.replace(config, n=5), plain())
 
 
 def test_a_run_that_diverged_says_so_and_is_read_again(tmp_path, without_type_checks):
     config = small("static", lr=1e200, epochs=1, out=tmp_path)
-    first, again = quiet(), quiet()
+    first, again = plain(), plain()
     made = run(config, first)
     assert made["metrics"]["rmse"][0] == {"mean": None, "std": None}
     assert run(config, again) == made
     for console in (first, again):
-        assert "K = 1: errors are not finite; K = 7: " in console.file.getvalue()  # pyright: ignore
+        assert "K = 1: errors are not finite; K = 7: " in said(console)
 
 
 def test_the_cosine_falls_to_nothing(tmp_path):
-    result = run(small("gmde_ii", out=tmp_path), quiet())
+    result = run(small("gmde_ii", out=tmp_path), plain())
     assert result["config"]["schedule"] == "cosine"
 
 
@@ -317,7 +306,7 @@ def test_the_cosine_falls_to_nothing(tmp_path):
 
 def test_a_learned_law_is_tried_on_other_systems(tmp_path):
     config = small("pair_force", transfer=True, out=tmp_path, duration=0.25)
-    result = run(config, quiet())
+    result = run(config, plain())
     assert list(result["transfer"]) == [
         "4 particles, other starts",
         "8 particles, equally dense",

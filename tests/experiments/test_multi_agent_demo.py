@@ -1,16 +1,15 @@
 """The demo and its page, in a real browser where there is one."""
 
-import io
 import json
 import re
 
 import jaxtyping
 import pytest
-from rich.console import Console
 
 from graphode.experiments.demo import Demo, run
 from graphode.experiments.demo_page import COLORS, page_data, write_page
 from tests.experiments.browser import Page, find_browser
+from tests.experiments.consoles import plain, said
 
 PANELS = ("Truth", *COLORS)
 
@@ -19,12 +18,12 @@ PANELS = ("Truth", *COLORS)
 def demo(tmp_path_factory):
     """A demo of a few epochs: its folder, and what it printed."""
     out = tmp_path_factory.mktemp("demo")
-    console = Console(file=io.StringIO(), width=100)
+    console = plain(100)
     config = Demo(members=2, epochs=3, duration=0.5, horizons=(1, 5, 50), device="cpu", out=out)
     jaxtyping.config.update("jaxtyping_disable", True)  # thousands of small calls
     assert run(config, console) == out / "demo.html"
     jaxtyping.config.update("jaxtyping_disable", False)
-    return out, console.file.getvalue()
+    return out, said(console)
 
 
 def test_the_demo_prints_the_papers_numbers_beside_ours(demo):

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from graphode.experiments import progress
 from graphode.experiments.progress import LiveDisplay, PlainDisplay, counted, display, summary
+from tests.experiments.consoles import plain, said
 
 ROW = {
     "members": 3,
@@ -23,12 +24,11 @@ def show(console: Console, epochs: int, start: int = 0) -> str:
         shown.begin(0, 1, start)
         for epoch in range(start, epochs):
             shown.update({**ROW, "epoch": epoch})
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return said(console)
 
 
 def test_elsewhere_there_are_ten_plain_lines():
-    lines = show(Console(file=io.StringIO(), width=40), 200).splitlines()
+    lines = show(plain(40), 200).splitlines()
     assert lines[0] == "model on data: 200 epochs"
     assert len(lines) == 11
     assert lines[1].startswith("  epoch 20/200 | 0:00 left | loss 0.500, validation 0.750 | ")
@@ -36,14 +36,14 @@ def test_elsewhere_there_are_ten_plain_lines():
 
 
 def test_a_resumed_run_says_so():
-    lines = show(Console(file=io.StringIO()), 200, 150).splitlines()
+    lines = show(plain(), 200, 150).splitlines()
     assert lines[0] == "model on data: 200 epochs, going on from epoch 150"
     assert [line.split(" | ")[0] for line in lines[1:]] == ["  epoch 160/200", "  epoch 180/200",
                                                             "  epoch 200/200"]  # fmt: skip
 
 
 def test_fewer_epochs_than_lines_are_shown_one_by_one():
-    assert len(show(Console(file=io.StringIO()), 3).splitlines()) == 4
+    assert len(show(plain(), 3).splitlines()) == 4
 
 
 def test_small_losses_are_not_shown_as_zero():
@@ -55,7 +55,7 @@ def test_on_a_terminal_there_is_a_bar():
     console = Console(file=io.StringIO(), force_terminal=True, width=160)
     shown = show(console, 5)
     assert isinstance(display(console, "", 5), LiveDisplay)
-    assert isinstance(display(Console(file=io.StringIO()), "", 5), PlainDisplay)
+    assert isinstance(display(plain(), "", 5), PlainDisplay)
     dumb = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
     assert isinstance(display(dumb, "", 5), PlainDisplay)  # which cannot draw a bar anew
     assert "5/5" in shown
@@ -84,25 +84,23 @@ def test_a_narrow_terminal_shows_all_that_a_wide_one_does(width):
 
 
 def test_chunks_are_numbered():
-    console = Console(file=io.StringIO())
+    console = plain()
     with display(console, "model", 10) as shown:
         shown.begin(1, 4, 0)
-    assert isinstance(console.file, io.StringIO)
-    said = "model: 10 epochs in each of 4 parts, going on from part 2 of 4, epoch 0\n"
-    assert console.file.getvalue() == said
+    words = "model: 10 epochs in each of 4 parts, going on from part 2 of 4, epoch 0\n"
+    assert said(console) == words
 
 
 def test_lines_and_time_left_are_of_all_parts(monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
-    console = Console(file=io.StringIO())
+    console = plain()
     with display(console, "model", 10) as shown:
         for part in range(5):
             shown.begin(part, 5, 0)
             for epoch in range(10):
                 shown.update({**ROW, "epoch": epoch})
-    assert isinstance(console.file, io.StringIO)
-    first, *lines = console.file.getvalue().splitlines()
+    first, *lines = said(console).splitlines()
     assert first == "model: 10 epochs in each of 5 parts"
     assert len(lines) == 10
     # The clock moves by a second a line: after two of ten tenths eight more.

@@ -1,15 +1,13 @@
 """Killed runs go on on a GPU too, where epochs are replays of a recorded program."""
 
-import io
-
 import pytest
 import torch
-from rich.console import Console
 
-from graphode.experiments import node_run, progress, traffic_run
+from graphode.experiments import node_run, traffic_run
 from graphode.experiments.node_classification import NodeClassification
 from graphode.experiments.run_folder import METRICS
 from graphode.experiments.traffic import TrafficForecast
+from tests.experiments.consoles import CutDisplay, plain
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -22,17 +20,8 @@ def float32():
     torch.set_default_dtype(torch.float32)
 
 
-class CutDisplay(progress.PlainDisplay):
-    """Stops the run, as Ctrl-C does, in its middle."""
-
-    def update(self, row):
-        super().update(row)
-        if row["epoch"] + 1 == 6:
-            raise KeyboardInterrupt
-
-
 def ends_with_the_same_bits(module, settings, tmp_path, monkeypatch) -> bool:
-    console = Console(file=io.StringIO())
+    console = plain()
     module.run(settings(out=tmp_path / "whole"), console)
     with monkeypatch.context() as cut:
         cut.setattr(module, "display", CutDisplay)

@@ -1,19 +1,18 @@
 """Table 1 and its figures are made from run folders, and say what they are."""
 
 import csv
-import io
 import json
 import math
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from graphode import cli
 from graphode.experiments import figures, node_figures, table_1
 from graphode.experiments.run_folder import RunFolder
 from graphode.experiments.table_1 import DATASETS, LINES, Table1, cell_config
 from graphode.experiments.tables import Row, markdown, rich_table, write
+from tests.experiments.consoles import plain, said
 from tests.experiments.karate_runs import Config, train_in
 
 REQUIRED = {
@@ -31,9 +30,9 @@ def test_names_of_models_stay_whole_in_a_narrow_terminal():
     cell = {"metric": "RMSE", "mean": 2.1, "std": 0.1, "members": 2, "evaluations": 0.0}
     cell |= {"model": "Historical average", "seconds": 1.0, "epochs": 2}
     rows = [Row(column=f"{k} of 12 in, 15 min out", **cell) for k in range(5)]
-    console = Console(file=io.StringIO(), width=80)
+    console = plain(80)
     console.print(rich_table(rows, "title"))
-    assert "Historical average" in console.file.getvalue()  # pyright: ignore
+    assert "Historical average" in said(console)
 
 
 @pytest.fixture
@@ -44,19 +43,6 @@ def small(monkeypatch):
     monkeypatch.setattr(
         table_1.NodeClassification, "of", lambda *args, **given: of(*args, **{**given, **narrow})
     )
-
-
-@pytest.fixture
-def no_data(monkeypatch, tmp_path):
-    """A machine without data sets and without a net."""
-    from graphode.data import store
-
-    def offline(url, size):
-        raise OSError("no net")
-
-    monkeypatch.delenv("GRAPHODE_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "download", offline)
 
 
 def test_quick_without_data_fills_the_cells_it_can(
@@ -95,9 +81,9 @@ def test_a_quick_table_says_how_many_epochs_its_cells_had(
 ):
     monkeypatch.setattr(table_1, "QUICK_EPOCHS", {"gcn": (2, 1), "gcn_star": (3, 1)})
     cells = {"quick": True, "device": "cpu", "out": tmp_path, "datasets": ("cora_linqs",)}
-    for models, said in ((("gcn",), ", 2 epochs,"), (("gcn", "gcn_star"), ", 2 to 3 epochs,")):
-        table_1.run(Table1(models=models, **cells), Console(file=io.StringIO()))
-        assert said in (tmp_path / "table.md").read_text()
+    for models, words in ((("gcn",), ", 2 epochs,"), (("gcn", "gcn_star"), ", 2 to 3 epochs,")):
+        table_1.run(Table1(models=models, **cells), plain())
+        assert words in (tmp_path / "table.md").read_text()
 
 
 def test_without_any_data_set_the_flag_is_named(tmp_path, no_data, capsys):
@@ -214,7 +200,7 @@ def test_curves_go_through_the_epochs_that_were_evaluated(tmp_path):
 
 @pytest.mark.slow
 def test_every_picture_is_drawn_from_small_runs(tmp_path, small, no_data, without_type_checks):
-    console = Console(file=io.StringIO())
+    console = plain()
     config = figures.Figures(
         quick=True, epochs=2, device="cpu", runs=tmp_path / "runs", out=tmp_path / "figures"
     )
@@ -253,5 +239,5 @@ def test_a_quick_picture_says_so(name, quick, tmp_path, no_data, monkeypatch):
         monkeypatch.setattr(node_figures, function, lambda *given: drawn.append(given))
     monkeypatch.setattr(figures.Studio, "_make", lambda self, run: run.out)
     config = figures.Figures(quick=quick, runs=tmp_path, out=tmp_path)
-    figures.PICTURES[name](figures.Studio(config, Console(file=io.StringIO())))
+    figures.PICTURES[name](figures.Studio(config, plain()))
     assert ("QUICK" in str(drawn)) is quick

@@ -164,15 +164,7 @@ def test_mistakes_are_explained(capsys, flags, message, without_type_checks):
     assert message in " ".join((captured.err + captured.out).replace("│", " ").split())
 
 
-def test_without_the_data_set_the_place_for_it_is_named(tmp_path, capsys, monkeypatch):
-    from graphode.data import store
-
-    def offline(url, size):
-        raise OSError("no net")
-
-    monkeypatch.delenv("GRAPHODE_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "download", offline)
+def test_without_the_data_set_the_place_for_it_is_named(tmp_path, capsys, no_data):
     with pytest.raises(SystemExit):
         cli.main(["reproduce", "table-2", "--dataset", "pemsd7m", "--out", str(tmp_path)])
     assert "V_228.csv" in capsys.readouterr().err

@@ -2,14 +2,12 @@
 
 import csv
 import dataclasses
-import io
 import json
 import re
 from pathlib import Path
 
 import jaxtyping
 import pytest
-from rich.console import Console
 
 from graphode import cli
 from graphode.experiments import particle_figures
@@ -26,6 +24,7 @@ from graphode.experiments.table_3 import (
     run,
 )
 from graphode.experiments.tables import Row, markdown
+from tests.experiments.consoles import plain, said
 
 CONTRACT = {
     "model",
@@ -63,11 +62,11 @@ def table(tmp_path_factory):
         out=out,
         side=False,
     )
-    console = Console(file=io.StringIO(), width=80)
+    console = plain(80)
     jaxtyping.config.update("jaxtyping_disable", True)  # thousands of small calls
     rows = run(config, console)
     jaxtyping.config.update("jaxtyping_disable", False)
-    return config, rows, console.file.getvalue()
+    return config, rows, said(console)
 
 
 def row(model, metric, K, mean) -> Row:
@@ -155,7 +154,7 @@ def test_every_picture_is_drawn(table):
 def test_a_table_is_made_again_from_its_folders(table, monkeypatch):
     config, rows, _ = table
     monkeypatch.setattr("graphode.experiments.multi_agent_run.train", None)
-    again, _ = collect(config, config.lines, config.out, Console(file=io.StringIO()))
+    again, _ = collect(config, config.lines, config.out, plain())
     assert [dataclasses.replace(r) for r in again] == rows
 
 

@@ -97,7 +97,7 @@ def test_a_folder_holds_the_run_of_one_recording(tmp_path, without_type_checks):
         with pytest.raises(ValueError, match=r"the files have changed since.*--out.*--fresh"):
             run(config, plain())
         path.write_text(before)
-    config.speeds.write_text(config.speeds.read_text().replace("1\n", "2\n"))  # pyright: ignore
+    config.speeds.write_text(config.speeds.read_text().replace("1\n", "2\n"))
     anew = run(dataclasses.replace(config, fresh=True), plain())
     assert anew["metrics"] != result["metrics"]
 
@@ -117,7 +117,7 @@ def test_settings_of_ones_own_files_reach_the_reader(tmp_path):
     with pytest.raises(ValueError, match="--directed"):
         load_series(config)
     series = load_series(dataclasses.replace(config, directed=True))
-    assert (series.num_steps, series.distances[0, 1], series.distances[1, 0]) == (864, 1, 4)  # pyright: ignore
+    assert (series.num_steps, series.distances[0, 1], series.distances[1, 0]) == (864, 1, 4)
     assert graph_of(series, dataclasses.replace(config, directed=True)).num_edges == 1
 
 
@@ -272,7 +272,7 @@ def finished(tmp_path, without_type_checks):
     config = dataclasses.replace(config, model="gcde_gru", unit="km/h")
     console = plain()
     run(config, console)
-    assert f"graphode predict {config.out}" in console.file.getvalue()  # pyright: ignore
+    assert f"graphode predict {config.out}" in said(console)
     return config
 
 
@@ -289,7 +289,7 @@ def test_a_finished_run_forecasts_what_comes_after_the_rows_that_are_there(finis
     assert found.index.tolist() == [5.0, 30.0]
     assert str(found["time"].iloc[0]) == table["time"][row]
     alone = finished.out.with_name("alone")
-    assert "after 2024-05-" in console.file.getvalue()  # pyright: ignore
+    assert "after 2024-05-" in said(console)
     table.to_csv(finished.speeds, index=False)
     run(dataclasses.replace(finished, members=1, out=alone), plain())
     table[:row].to_csv(finished.speeds, index=False)
@@ -326,18 +326,18 @@ def test_a_newer_table_may_have_its_sensors_in_any_order_and_some_may_be_silent(
         table.to_csv(told["speeds"], index=False)
         console = plain()
         found = predict(TrafficPrediction(**{**told, **changes}), console)
-        return found, " ".join(console.file.getvalue().split())  # pyright: ignore
+        return found, " ".join(said(console).split())
 
-    expected, said = forecast(newer)
-    assert "Without a speed" not in said
+    expected, words = forecast(newer)
+    assert "Without a speed" not in words
     found, _ = forecast(newer[["time", *"DBAC"]])
     pd.testing.assert_frame_equal(found, expected)
-    silent, said = forecast(newer.assign(C=np.nan))
-    assert "Without a speed in the last 5 rows" in said
-    assert said.endswith("neighbours: C.")
+    silent, words = forecast(newer.assign(C=np.nan))
+    assert "Without a speed in the last 5 rows" in words
+    assert words.endswith("neighbours: C.")
     assert not np.allclose(silent["C"], expected["C"])
-    gone, said = forecast(newer.drop(columns="C"))
-    assert said.endswith("neighbours: C.")
+    gone, words = forecast(newer.drop(columns="C"))
+    assert words.endswith("neighbours: C.")
     pd.testing.assert_frame_equal(gone, silent)
     # So it is where no cell was empty in training.
     whole = newer.fillna({"B": 60.0})
@@ -349,8 +349,8 @@ def test_a_newer_table_may_have_its_sensors_in_any_order_and_some_may_be_silent(
         finished, missing="refuse", speeds=tmp_path / "whole.csv", out=tmp_path / "strict"
     )
     run(strict, plain())
-    _, said = forecast(newer.assign(C=np.nan), run=strict.out)
-    assert said.endswith("neighbours: C.")
+    _, words = forecast(newer.assign(C=np.nan), run=strict.out)
+    assert words.endswith("neighbours: C.")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import graphode as gd
 from graphode import cli
 from graphode.data import TimeSplit, simulated_traffic
 from graphode.ensembles import Ensemble
-from graphode.experiments import progress, traffic_run
+from graphode.experiments import traffic_run
 from graphode.experiments.run_folder import read_metrics
 from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_data import (
@@ -30,7 +30,7 @@ from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_objective import TrafficObjective, TrafficTask
 from graphode.experiments.traffic_run import run
 from graphode.experiments.trainer import Trainer, Training
-from tests.experiments.consoles import plain, said
+from tests.experiments.consoles import CutDisplay, plain, said
 
 CPU = torch.device("cpu")
 SMALL = {"sensors": 5, "days": 4, "hidden": 4, "epochs": 2, "masks": 2, "device": "cpu"}
@@ -98,20 +98,10 @@ def test_members_have_masks_orders_and_weights_of_their_own_and_are_their_lone_r
     assert len({tuple(row) for row in together["test"]["rmse"]}) == 3
 
 
-class CutDisplay(progress.PlainDisplay):
-    """Stops the run, as Ctrl-C does, when an epoch is over."""
-
-    at = 3
-
-    def update(self, row):
-        super().update(row)
-        if row["epoch"] + 1 == self.at:
-            raise KeyboardInterrupt
-
-
 def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, monkeypatch, without_type_checks):
     changes = {"epochs": 5, "days": 3, "checkpoint_seconds": 0.0, "members": 2}
     whole = run(small("gcgru", out=tmp_path / "whole", **changes), plain())
+    monkeypatch.setattr(CutDisplay, "at", 3)
     monkeypatch.setattr(traffic_run, "display", CutDisplay)
     console = plain()
     with pytest.raises(KeyboardInterrupt):

@@ -2,13 +2,11 @@
 
 import contextlib
 import dataclasses
-import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from graphode import cli
 from graphode.data import simulated_traffic
@@ -18,6 +16,7 @@ from graphode.experiments.traffic import TrafficForecast
 from graphode.experiments.traffic_claims import claims
 from graphode.experiments.traffic_run import run
 from graphode.experiments.traffic_units import NAMES, Units
+from tests.experiments import consoles
 
 MPH = [
     "RMSE, mph",
@@ -44,9 +43,9 @@ def own_files(folder, minutes=15, start="2024-05-06", days=4, **changes) -> Traf
 
 
 def said(config) -> str:
-    console = Console(file=io.StringIO(), width=200)
+    console = consoles.plain()
     run(config, console)
-    return console.file.getvalue()  # pyright: ignore
+    return consoles.said(console)
 
 
 def result_of(dataset="pems08", unit: str | None = None, **data):
@@ -139,7 +138,7 @@ def test_folders_older_than_the_unit_are_read(tmp_path, without_type_checks):
 def test_the_interval_is_in_the_result_and_stgcns_horizons_are_its_multiples(
     tmp_path, without_type_checks
 ):
-    result = run(own_files(tmp_path, protocol="stgcn", keep=1.0), Console(file=io.StringIO()))
+    result = run(own_files(tmp_path, protocol="stgcn", keep=1.0), consoles.plain())
     assert result["data"]["interval_minutes"] == 15
     assert list(result["horizons"]) == ["45 min", "90 min", "135 min"]
 
@@ -148,7 +147,7 @@ def test_the_interval_is_in_the_result_and_stgcns_horizons_are_its_multiples(
 def test_every_part_of_the_day_has_errors_whatever_the_interval(
     tmp_path, minutes, parts, without_type_checks
 ):
-    run(own_files(tmp_path, minutes, days=10, keep=1.0), Console(file=io.StringIO()))
+    run(own_files(tmp_path, minutes, days=10, keep=1.0), consoles.plain())
     with np.load(tmp_path / "run" / "arrays.npz") as arrays:
         assert arrays["day_counts"].shape == (1, parts)
         assert (arrays["day_counts"] > 0).all()
