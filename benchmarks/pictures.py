@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "figures")
     out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         draw(out / f"{name}.png")
 

@@ -3,7 +3,7 @@
     F[a, b] = how often a and b lie on one walk, at most `window` steps apart
     PPMI[a, b] = max(0, log(F[a, b] ΣF / (F[a, ·] F[·, b])))
 
-F is counted on walks that are drawn, as by Zhuang and Ma, or expected, from powers of the transition
+F is counted on walks that are drawn, as by its authors, or expected, from powers of the transition
 matrix P. Of walks of L steps that start everywhere once, 1ᵀP^k pass each node at step k, so that
 
     F = Σ_{d=1}^{window} diag(1ᵀ Σ_{k=0}^{L−d} P^k) P^d,    made symmetric, without its diagonal
