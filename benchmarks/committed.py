@@ -29,10 +29,17 @@ def taken_on(found: dict[str, dict[str, Any]]) -> str:
 
 
 def hardware(found: dict[str, Any]) -> str:
-    """Where and when a result was taken."""
+    """Where and when a result was taken; rows that were made later have dates of their own."""
     machine = found["machine"]
     name = machine.get("gpu") or f"{machine['cores']} cores of {machine['cpu']}"
-    return f"{name}, torch {machine['torch']}, {machine['date']}"
+    later = [row["date"] for row in found.get("rows", []) if row.get("date")]
+    return f"{name}, torch {machine['torch']}, {span([machine['date'], *later])}"
+
+
+def span(dates: list[str]) -> str:
+    """The first and the last of some dates."""
+    first, last = min(dates), max(dates)
+    return first if first == last else f"{first} to {last}"
 
 
 def markdown(header: Row, rows: list[Row]) -> str:

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from committed import hardware, markdown, result
+from committed import hardware, markdown, result, span
 
 Cells = tuple[str, ...]
 GOALS = {"cora": 84.5, "citeseer": 73.4, "pubmed": 80.4}
@@ -32,6 +32,7 @@ def _accuracy(row: dict[str, Any]) -> str:
         ours += f" ({row['paper']:.1f} ± {row['paper_std']:.1f})"
     notes = [f"{row['evaluations']:.0f} evaluations"] if row["evaluations"] > 4 else []
     notes += [f"{row['members']} members"] if row["members"] != 100 else []
+    notes += ["on a CPU"] if "CPU" in row["label"] else []
     return "<br>".join([ours, *notes])
 
 
@@ -145,7 +146,7 @@ def table_1() -> str:
     return (
         f"{table}\n\n*Mean ± standard deviation over 100 members (where fewer, said so), 2000 "
         f"epochs; the paper's in brackets. The cells of the first six lines took {total:.1f} "
-        f"minutes one after the other: {hardware(found)}.*"
+        f"minutes together: {hardware(found)}.*"
     )
 
 
@@ -174,6 +175,6 @@ def depths() -> str:
     """Deeper and longer."""
     runs = result("node-figures")["runs"]
     first = runs[0]
-    taken = f"{first['device']}, torch {first['torch']}, {first['date']}"
+    taken = f"{first['device']}, torch {first['torch']}, {span([run['date'] for run in runs])}"
     what = "Mean ± standard deviation over 100 members; where fewer, said so"
     return f"{markdown(*depth_rows(runs))}\n\n*{what}. {taken}.*"

@@ -1,9 +1,9 @@
 """Windows of an undersampled recording: a few samples in, the next one, or given horizons, out.
 
 Each timestamp is kept with a probability, for all sensors at once (Poli et al., 2019, traffic
-forecasting; decision 5 of the design). A window is `steps` consecutive kept timestamps; what is to
-be forecast is the next kept one, or those at fixed horizons after the last. A row without any speed
-is no sample, kept or not. Node features are
+forecasting). A window is `steps` consecutive kept timestamps; what is to be forecast is the next
+kept one, or those at fixed horizons after the last. A row without any speed is no sample, kept or
+not. Node features are
 
     speed (standardised),    time since the previous kept sample,    sin(2π · time of day)
 

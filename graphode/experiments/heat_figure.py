@@ -18,7 +18,6 @@ from matplotlib import pyplot as plt
 
 _ITERATIONS = 300  # of the layout
 _TIMES = (0.0, 0.1, 0.4)
-_LABELS = {"implicit_euler": "implicit Euler"}
 _LABELLED_LEFT = ("tsit5", "dopri8", "collocation")
 
 
@@ -78,8 +77,7 @@ def _draw_costs(axes: Any, rows: list[dict[str, Any]]) -> None:
         axes.loglog(row["evaluations"], row["error"], marker, color=color, markersize=5)
         # Methods that coincide here share a label.
         place = (row["evaluations"], f"{row['error']:.1e}")
-        name = str(row["solver"])
-        shown.setdefault(place, []).append(_LABELS.get(name, name))
+        shown.setdefault(place, []).append(row["solver"])
     for (evaluations, error), names in shown.items():
         axes.annotate(
             ", ".join(names),

@@ -6,8 +6,8 @@
     RMSE, printed    1 / p Σ_i √(1 / T Σ_t (y_ti − ŷ_ti)²)
 
 p sensors, T times. The paper prints the second and the fourth: in the second, errors of one sign
-cancel those of the other (decision 4 of the design). Truths under 1, of which a percentage says
-nothing, are left out of both MAPE.
+cancel those of the other. Truths under 1, of which a percentage says nothing, are left out of both
+MAPE.
 """
 
 from __future__ import annotations

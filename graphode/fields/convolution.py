@@ -137,6 +137,9 @@ class GraphConvField(GraphConvMap):
 
         dh/dt = C^N ∘ σ ∘ … ∘ σ ∘ C¹ (h),    C(h) = Â (dropout(h) W) + b
 
+    Â is the matrix of the graph passed in, normalised as "sym" for the paper's experiments; the
+    paper's formula calls it a Laplacian L and prints no bias.
+
     Args:
         widths: Channels before, between and after the layers; first and last are the state's.
         activation: σ between layers, by name or as a function.

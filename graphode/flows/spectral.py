@@ -59,13 +59,15 @@ def spectral_residual(
 ) -> Float[Tensor, "*batch"]:
     """How far a Chebyshev series is from solving dx/dt = f(t, x, *args).
 
+        R = ∫ ‖x′(t) − f(t, x(t))‖² dt + ‖x(t0) − y0‖²
+
     Args:
         f: The field; it is called once per quadrature point.
         coefficients: The series, term first.
         t0: Start of the interval.
         t1: End of the interval.
         args: Further arguments of the field.
-        y0: If given, ‖x(t0) − y0‖² is added.
+        y0: Where the series should start; without it R has no second term.
         num_points: Gauss–Legendre points; default twice the number of terms.
         batch_dims: Leading dimensions of the state that are samples.
 

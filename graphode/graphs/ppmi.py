@@ -3,7 +3,7 @@
     F[a, b] = how often a and b lie on one walk, at most `window` steps apart
     PPMI[a, b] = max(0, log(F[a, b] ΣF / (F[a, ·] F[·, b])))
 
-F is counted on walks that are drawn, as in the paper, or expected, from powers of the transition
+F is counted on walks that are drawn, as by its authors, or expected, from powers of the transition
 matrix P. Of walks of L steps that start everywhere once, 1ᵀP^k pass each node at step k, so that
 
     F = Σ_{d=1}^{window} diag(1ᵀ Σ_{k=0}^{L−d} P^k) P^d,    made symmetric, without its diagonal
@@ -43,7 +43,7 @@ def ppmi(
             by dense products, nodes × nodes: for some thousand nodes at most. It does not depend
             on how nodes are numbered, and has gradients to the edge weights.
         window: The largest distance, in steps, of nodes that count as met; the whole walk by
-            default, as in the paper.
+            default, as in Zhuang and Ma.
         seed: Seeds the walks; the same on every device.
     """
     window = walk_length if window is None else min(window, walk_length)

@@ -59,6 +59,7 @@ class GraphGRUCell(RecurrentCell):
         z = σ(C_z([x, h])),    r = σ(C_r([x, h])),    h̃ = tanh(C_h([x, r ⊙ h]))
         h⁺ = z ⊙ h + (1 − z) ⊙ h̃
 
+    with C([x, h]) = Â x Θ_x + Â h Θ_h; the paper calls the matrix Â a Laplacian.
     Both sigmoid gates are one operator, z first. As in Cho et al. the reset r acts before the
     product; in `torch.nn.GRUCell` it acts after.
 
