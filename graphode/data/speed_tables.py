@@ -22,6 +22,7 @@ from graphode.data.row_times import RowTimes
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
     MINUTES_PER_DAY,
+    TIMES_AS_LARGE,
     check_interval,
     find_times,
     is_date,
@@ -187,7 +188,27 @@ def _columns(path: Path) -> SpeedTable:
         readings = Readings.of(table.iloc[:, 0], right[sensor], times, path.name)
         return SpeedTable(*readings.rows(), readings.names, readings)
     names = tuple(str(name).strip() for name in table.columns) if named else None
-    return SpeedTable(table.to_numpy(dtype=np.float64), times, names)
+    values = table.to_numpy(dtype=np.float64)
+    if names is None and times is None:
+        _refuse_hidden_names(values, path.name)
+    return SpeedTable(values, times, names)
+
+
+def _refuse_hidden_names(values: np.ndarray, file: str) -> None:
+    """Refuse a first line that is numbers, as speeds are, but counts columns or numbers sensors."""
+    first, rest = values[0], values[1:]
+    rest = np.abs(rest[np.isfinite(rest)])
+    counts = len(first) > 2 and first[0] in (0, 1) and bool((np.diff(first) == 1).all())
+    whole = bool((first == np.round(first)).all())
+    huge = whole and rest.size and first.min() > TIMES_AS_LARGE * max(np.median(rest), 1.0)
+    if counts or huge:
+        why = "counts the columns" if counts else "is far larger than all below it"
+        shown = ", ".join(f"{cell:.12g}" for cell in first[:3]) + ", …" * (len(first) > 3)
+        raise ValueError(
+            f"The first line of {file}, {shown}, {why}: names, not speeds. Delete it, or put a "
+            "column of times at the left, beside which numbers are names. If it is speeds, put a "
+            "line of names before it."
+        )
 
 
 def _read_csv(path: Path) -> tuple[pd.DataFrame, bool]:

@@ -37,6 +37,22 @@ def test_a_csv_with_names_and_dates(tmp_path, names, corner):
     assert series.steps_per_day == 144
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("0,1,2", "counts the columns"),  # as pandas heads an array
+        ("1,2,3", "counts the columns"),
+        ("401210,401211,400017", "is far larger than all below it"),
+    ],
+)
+def test_a_first_line_of_numbers_that_name_sensors_is_not_taken_for_speeds(tmp_path, head, why):
+    path = write(tmp_path / "v.csv", f"{head}\n60,61,62\n63,64,65\n")
+    with pytest.raises(ValueError, match=rf"{', '.join(head.split(','))}, {why}.* Delete it"):
+        read_speeds(path)
+    path = write(tmp_path / "v.csv", f"a,b,c\n{head}\n60,61,62\n63,64,65\n")
+    assert read_speeds(path).num_steps == 3, "as the error says, of speeds"
+
+
 def test_names_without_dates_and_dates_without_names(tmp_path):
     path = write(tmp_path / "v.csv", "a,b\n1,2\n3,4\n")
     assert read_speeds(path).speeds.tolist() == [[1, 2], [3, 4]]
