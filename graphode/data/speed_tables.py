@@ -117,12 +117,14 @@ def read_speeds(
     if minutes is None:
         minutes = 5.0 if table.times is None else usual_minutes(table.between)
     check_interval(minutes, path.name)
-    times, stretches, origin = regular_times(len(table.values)), None, None
+    times, stretches, origin, offsets = regular_times(len(table.values)), None, None, None
     if table.times is not None:
         times = torch.from_numpy(table.times.axis(minutes))
         origin = table.times.clock[0].astype("datetime64[D]")
         if table.times.stretches[-1]:
             stretches = torch.from_numpy(table.times.stretches)
+        if table.times.offsets is not None:
+            offsets = torch.from_numpy(table.times.offsets)
     speeds = torch.from_numpy(table.values * scale).to(torch.get_default_dtype())
     return TrafficSeries(
         name=path.stem,
@@ -134,6 +136,7 @@ def read_speeds(
         steps_per_day=round(MINUTES_PER_DAY / minutes),
         stretches=stretches,
         origin=origin,
+        offsets=offsets,
         sensor_names=table.names,
         readings=None if table.readings is None else len(table.readings.values),
         checksums={path.name: file_sha256(path)},

@@ -309,11 +309,64 @@ def test_a_forecast_follows_the_last_row_with_a_speed_whatever_the_offset_is_aft
     table.to_csv(tmp_path / "newer.csv", index=False)
     told = {"run": finished.out, "speeds": tmp_path / "newer.csv"}
     found = predict(TrafficPrediction(**told, minutes=(5.0,)), plain())
-    assert found["time"].tolist() == [pd.Timestamp("2024-03-31 02:00")]
+    assert found["time"].tolist() == [pd.Timestamp("2024-03-31T03:00", tz="Europe/Berlin")]
     table.loc[23:26, "A"] = 60.0
     table.to_csv(tmp_path / "newer.csv", index=False)
     with pytest.raises(ValueError, match="the table has 4 since its offset from UTC changed"):
         predict(TrafficPrediction(**told), plain())
+
+
+@pytest.mark.parametrize(
+    ("zone", "written", "offsets", "shown"),
+    [
+        (None, "2024-05-06 05:00:00", [], "no offset from UTC"),
+        ("Europe/Berlin", "2024-05-06 05:00:00+02:00", [120.0], "+02:00"),
+        ("UTC", "2024-05-06 05:00:00+00:00", [0.0], "+00:00"),
+    ],
+)
+def test_forecasts_are_dated_by_the_clock_of_the_last_row_and_another_clock_is_warned_of(
+    finished, tmp_path, zone, written, offsets, shown
+):
+    table = pd.read_csv(finished.speeds)[:60]
+    when = pd.date_range("2024-05-06", periods=60, freq="5min", tz=zone)
+    table["time"] = [moment.isoformat() for moment in when]
+    table.to_csv(tmp_path / "newer.csv", index=False)
+    with np.load(finished.out / "arrays.npz") as arrays:
+        kept = dict(arrays)
+    assert kept["offsets"].tolist() == [], "the run's own dates have none"
+    for known in ([], [0.0], [60.0, 120.0]):
+        np.savez(finished.out / "arrays.npz", **{**kept, "offsets": np.array(known)})
+        told = {"run": finished.out, "speeds": tmp_path / "newer.csv", "minutes": (5.0,)}
+        console = plain()
+        predict(TrafficPrediction(**told), console)
+        assert pd.read_csv(finished.out / "forecast.csv")["time"].tolist() == [written]
+        is_known = set(offsets) <= set(known) and bool(offsets) == bool(known)
+        assert (f"Warning: these dates have {shown}" in said(console)) != is_known
+
+
+def test_a_forecast_says_after_which_row_it_comes_where_the_last_are_empty(finished, tmp_path):
+    table = pd.read_csv(finished.speeds)[:60]
+    table.loc[58:, [*"ABCD"]] = np.nan
+    table.to_csv(tmp_path / "newer.csv", index=False)
+    told = TrafficPrediction(run=finished.out, speeds=tmp_path / "newer.csv", minutes=(5.0,))
+    console = plain()
+    predict(told, console)
+    assert "after 2024-05-06 04:45:00, the last of 60 rows with a speed" in said(console)
+    pd.read_csv(finished.speeds).drop(columns="time").to_csv(tmp_path / "own.csv", index=False)
+    timeless = dataclasses.replace(finished, speeds=tmp_path / "own.csv", out=tmp_path / "timeless")
+    run(timeless, plain())
+    table.drop(columns="time").to_csv(tmp_path / "newer.csv", index=False)
+    console = plain()
+    predict(dataclasses.replace(told, run=timeless.out), console)
+    assert "after row 58, the last of 60 rows with a speed" in said(console)
+
+
+def test_a_run_of_which_every_member_failed_does_not_forecast(finished):
+    result = json.loads((finished.out / "result.json").read_text())
+    result["members"], result["selected"]["epoch"] = 0, [-1, -1]
+    (finished.out / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ValueError, match=r"no member that can forecast\..*lower --lr"):
+        predict(TrafficPrediction(run=finished.out), plain())
 
 
 def test_a_newer_table_may_have_its_sensors_in_any_order_and_some_may_be_silent(
