@@ -120,12 +120,11 @@ def _to_draw(
     forecast: Tensor, windows: TrafficWindows, series: TrafficSeries
 ) -> dict[str, np.ndarray]:
     """Forecasts and truth of a lively, a middling and a quiet sensor, for the first days."""
-    span = series.split.train
-    liveliness = torch.where(
-        torch.isfinite(series.speeds[span.start : span.stop]),
-        series.speeds[span.start : span.stop],
-        0.0,
-    ).std(0)
+    train = slice(series.split.train.start, series.split.train.stop)
+    speeds = series.speeds[train]
+    if series.observed is not None:
+        speeds = torch.where(series.observed[train], speeds, torch.nan)
+    liveliness = (speeds - speeds.nanmean(0)).square().nanmean(0)
     places = torch.linspace(series.num_sensors - 1, series.num_sensors // 4, SHOWN_SENSORS)
     sensors = liveliness.argsort()[places.round().long()]
     when = windows.times[windows.queries[:, 0]].cpu()

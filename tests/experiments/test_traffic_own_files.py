@@ -240,6 +240,19 @@ def test_churn_is_tested_where_those_who_stay_measured_something(tmp_path, witho
     assert np.isfinite(found["rise_percent"]["mean"])
 
 
+def test_the_sensor_that_is_drawn_as_lively_is_not_the_one_that_is_often_silent(tmp_path):
+    config = own_files(tmp_path, missing="mask", **SMALL)
+    assert config.speeds is not None
+    table = pd.read_csv(config.speeds)
+    wave = np.sin(np.arange(len(table)))
+    table[[*"ABCD"]] = 60 + wave[:, None] * np.array([1.0, 3.0, 0.1, 9.0])
+    table.loc[::3, "C"] = np.nan
+    table.to_csv(config.speeds, index=False)
+    run(config, plain())
+    with np.load(tmp_path / "run" / "arrays.npz") as arrays:
+        assert arrays["sensors"].tolist() == ["D", "B", "A"], "from lively to quiet, of four"
+
+
 def test_stamps_that_jitter_are_forecast(tmp_path, without_type_checks):
     config = own_files(tmp_path)
     assert config.speeds is not None
