@@ -43,7 +43,7 @@ from graphode.graphs import Graph
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrafficPrediction:
-    """Forecast what comes after the last row of a table with a speed, by what a run has trained.
+    """Forecast what comes after the last row with a speed of a table, by what a run has trained.
 
     Args:
         run: Folder of a finished run of --dataset file whose model has a flow.
