@@ -8,7 +8,10 @@ import pandas as pd
 
 
 def read_csv(content: bytes, name: str, **options: Any) -> pd.DataFrame:
-    """pandas' `read_csv`; a file that is empty, or not separated by commas, is refused."""
+    """pandas' `read_csv`; a file that is empty, or not separated by commas, is refused.
+
+    Blanks before a cell are no part of it: one of blanks alone is empty.
+    """
     head = first_line(content)
     for separator, called in ((";", "semicolons"), ("\t", "tabs")):
         if separator in head and "," not in head.replace(", ", " "):
@@ -17,7 +20,7 @@ def read_csv(content: bytes, name: str, **options: Any) -> pd.DataFrame:
                 "it with commas, and with points in its numbers."
             )
     try:
-        table = pd.read_csv(io.BytesIO(content), **options)
+        table = pd.read_csv(io.BytesIO(content), skipinitialspace=True, **options)
     except pd.errors.EmptyDataError as error:
         raise ValueError(
             f"{name} is empty. It must hold cells with commas between them."
@@ -46,10 +49,8 @@ def read_numbers(content: bytes, name: str) -> np.ndarray:
     table = read_csv(content, name, header=None)
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
-            raise ValueError(
-                f"{name} must hold numbers only, but column {column} holds "
-                f"{table[column].tolist()[0]!r}."
-            )
+            held = next(cell for cell in table[column] if not is_number(cell))
+            raise ValueError(f"{name} must hold numbers only, but column {column} holds {held!r}.")
     # A copy, since what pandas gives may not be writable, of which torch warns.
     return table.to_numpy(dtype=np.float64, copy=True)
 
@@ -62,7 +63,7 @@ def plain_name(name: object) -> str:
 def is_number(cell: object) -> bool:
     """Whether a cell is a number, or empty."""
     try:
-        float(str(cell).strip() or "nan")
+        float(str(cell) or "nan")
     except ValueError:
         return False
     return True

@@ -68,8 +68,12 @@ class RowTimes:
         text = written(self.clock[row])
         if not self.stretches[-1]:
             return text
-        minutes = int(self._offsets[row] / MINUTE)
-        return f"{text}{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+        return f"{text}{offset_written(round(self._offsets[row] / MINUTE))}"
+
+    @property
+    def offsets(self) -> np.ndarray | None:
+        """Minutes that the clock is ahead of UTC at each row; None where that is not known."""
+        return self._offsets / MINUTE if self.has_offsets else None
 
     def check_order(self, file: str, may_repeat: bool = False) -> None:
         """Refuse rows that go back, or repeat a time where they may not."""
@@ -122,6 +126,11 @@ def means_by_time(
     total = np.bincount(place, values[known], minlength=size)
     means = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
     return means.reshape(-1, num_sensors), times[first]
+
+
+def offset_written(minutes: int) -> str:
+    """How far a clock is ahead of UTC, as people write it: +02:00."""
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
 def written(time: np.datetime64) -> str:

@@ -22,6 +22,7 @@ from graphode.data.row_times import RowTimes, means_by_time
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import (
     MINUTES_PER_DAY,
+    TIMES_AS_LARGE,
     check_interval,
     find_times,
     is_date,
@@ -117,12 +118,14 @@ def read_speeds(
     if minutes is None:
         minutes = 5.0 if table.times is None else usual_minutes(table.between)
     check_interval(minutes, path.name)
-    times, stretches, origin = regular_times(len(table.values)), None, None
+    times, stretches, origin, offsets = regular_times(len(table.values)), None, None, None
     if table.times is not None:
         times = torch.from_numpy(table.times.axis(minutes))
         origin = table.times.clock[0].astype("datetime64[D]")
         if table.times.stretches[-1]:
             stretches = torch.from_numpy(table.times.stretches)
+        if table.times.offsets is not None:
+            offsets = torch.from_numpy(table.times.offsets)
     speeds = torch.from_numpy(table.values * scale).to(torch.get_default_dtype())
     return TrafficSeries(
         name=path.stem,
@@ -134,6 +137,7 @@ def read_speeds(
         steps_per_day=round(MINUTES_PER_DAY / minutes),
         stretches=stretches,
         origin=origin,
+        offsets=offsets,
         sensor_names=table.names,
         readings=None if table.readings is None else len(table.readings.values),
         checksums={path.name: file_sha256(path)},
@@ -188,7 +192,27 @@ def _columns(path: Path) -> SpeedTable:
         readings = Readings.of(table.iloc[:, 0], right[sensor], times, path.name)
         return SpeedTable(*readings.rows(), readings.names, readings)
     names = tuple(str(name).strip() for name in table.columns) if named else None
-    return SpeedTable(table.to_numpy(dtype=np.float64), times, names)
+    values = table.to_numpy(dtype=np.float64)
+    if names is None and times is None:
+        _refuse_hidden_names(values, path.name)
+    return SpeedTable(values, times, names)
+
+
+def _refuse_hidden_names(values: np.ndarray, file: str) -> None:
+    """Refuse a first line that is numbers, as speeds are, but counts columns or numbers sensors."""
+    first, rest = values[0], values[1:]
+    rest = np.abs(rest[np.isfinite(rest)])
+    counts = len(first) > 2 and first[0] in (0, 1) and bool((np.diff(first) == 1).all())
+    whole = bool((first == np.round(first)).all())
+    huge = whole and rest.size and first.min() > TIMES_AS_LARGE * max(np.median(rest), 1.0)
+    if counts or huge:
+        why = "counts the columns" if counts else "is far larger than all below it"
+        shown = ", ".join(f"{cell:.12g}" for cell in first[:3]) + ", …" * (len(first) > 3)
+        raise ValueError(
+            f"The first line of {file}, {shown}, {why}: names, not speeds. Delete it, or put a "
+            "column of times at the left, beside which numbers are names. If it is speeds, put a "
+            "line of names before it."
+        )
 
 
 def _read_csv(path: Path) -> tuple[pd.DataFrame, bool]:

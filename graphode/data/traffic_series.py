@@ -68,12 +68,13 @@ class TrafficSeries:
         stretches: A number for each row; no window has rows of different numbers. None: one
             stretch. PeMSD7(M) lacks weekends, so that each of its weeks is a stretch.
         origin: Midnight of the first day by the clock, where the rows have dates.
+        offsets: Minutes that the clock is ahead of UTC at each row, where that is known.
         sensor_names: Of the columns, where they have names.
         readings: Lines of the table, if it had one for each reading; None if one for each row.
         checksums: sha256 of every file that was read, by name.
 
     Shapes:
-        speeds, observed: `[time, sensors]`; times, stretches: `[time]`.
+        speeds, observed: `[time, sensors]`; times, stretches, offsets: `[time]`.
     """
 
     name: str
@@ -85,6 +86,7 @@ class TrafficSeries:
     steps_per_day: int = STEPS_PER_DAY
     stretches: Tensor | None = None
     origin: np.datetime64 | None = None
+    offsets: Float[Tensor, " time"] | None = None
     sensor_names: Sequence[str] | None = None
     readings: int | None = None
     checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -25,6 +25,7 @@ from graphode.data import (
 )
 from graphode.data.store import file_sha256
 from graphode.data.time_columns import MINUTES_PER_DAY
+from graphode.experiments.progress import counted
 from graphode.experiments.traffic import BASELINES, FIRST_TEST_MASK, TrafficForecast
 from graphode.experiments.traffic_normalization import Normalizer
 from graphode.experiments.traffic_units import duration
@@ -83,20 +84,28 @@ def described(series: TrafficSeries, graph: Graph, config: TrafficForecast) -> s
     count, unit = duration(minutes)
     every = unit if count == 1 else f"{count:g} {unit}s"
     lines = "" if series.readings is None else f"{series.readings} readings, a line for each: "
+    sensors = counted(series.num_sensors, "sensor")
     words = (
-        f"{lines}{series.num_steps} rows of {series.num_sensors} sensors, every {every}, "
+        f"{lines}{series.num_steps} rows of {sensors}, every {every}, "
         f"{days:.1f} days; {graph.num_edges} edges"
     )
     touched = torch.zeros(graph.num_nodes, dtype=torch.bool)
     touched[graph.edge_index.flatten().cpu()] = True
-    alone = int((~touched).sum())
-    if not alone:
+    if bool(touched.all()):
         return words
     rule = "" if config.graph == "percentile" else "--graph percentile with "
     remedy = f"{rule}a higher --percentile adds some"
-    if config.graph == "percentile" and config.percentile == 100:
-        remedy = "--distances has no road to them"
-    return f"{words}; warning: {alone} sensors have no edge, {remedy}"
+    if not bool(_have_roads(series)[~touched].any()):
+        remedy = "--distances has no road there"
+    alone = counted(int((~touched).sum()), "sensor")
+    return f"{words}; warning: {alone} without an edge, {remedy}"
+
+
+def _have_roads(series: TrafficSeries) -> Tensor:
+    """Which sensors have a way to another, or from one `[sensors]`."""
+    assert series.distances is not None
+    ways = torch.isfinite(series.distances).fill_diagonal_(False)
+    return ways.any(0) | ways.any(1)
 
 
 def few_days(series: TrafficSeries, config: TrafficForecast) -> str | None:

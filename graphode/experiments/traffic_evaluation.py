@@ -120,9 +120,11 @@ def _to_draw(
     forecast: Tensor, windows: TrafficWindows, series: TrafficSeries
 ) -> dict[str, np.ndarray]:
     """Forecasts and truth of a lively, a middling and a quiet sensor, for the first days."""
-    span = series.split.train
-    seen = series.speeds[span.start : span.stop]
-    liveliness = torch.where(torch.isfinite(seen), seen, 0.0).std(0)
+    train = slice(series.split.train.start, series.split.train.stop)
+    speeds = series.speeds[train]
+    if series.observed is not None:
+        speeds = torch.where(series.observed[train], speeds, torch.nan)
+    liveliness = (speeds - speeds.nanmean(0)).square().nanmean(0).nan_to_num()
     places = torch.linspace(series.num_sensors - 1, series.num_sensors // 4, SHOWN_SENSORS)
     sensors = liveliness.argsort()[places.round().long()]
     when = windows.times[windows.queries[:, 0]].cpu()

@@ -25,6 +25,7 @@ from graphode.experiments.progress import counted
 from graphode.experiments.run_folder import ARRAYS, CHECKPOINT, RESULT, read_json
 from graphode.experiments.sitting import say
 from graphode.experiments.traffic import TrafficForecast
+from graphode.experiments.traffic_clock import moment, offsets, other_clock
 from graphode.experiments.traffic_data import (
     STEPS,
     STGCN_STEPS,
@@ -42,11 +43,11 @@ from graphode.graphs import Graph
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrafficPrediction:
-    """Forecast what comes after the last row of a table, by what a run has trained.
+    """Forecast what comes after the last row with a speed of a table, by what a run has trained.
 
     Args:
         run: Folder of a finished run of --dataset file whose model has a flow.
-        minutes: How long after the last row, one or several.
+        minutes: How long after the last row with a speed, one or several.
         speeds: A newer table of the same sensors, in any order, of which some may be silent or not
             be there; by default the run's own, as it is now.
         key: The array of that table, an npz that holds several; by default the run's.
@@ -73,7 +74,8 @@ def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.D
     config, result, kept = _finished(settings.run)
     series = _newest(settings, config, result, kept)
     rows = _seen(series, config)
-    last = _moment(series, int(rows[-1]))
+    row = int(rows[-1])
+    last = moment(series, row)
     table = pd.DataFrame(
         _said(settings.run, config, result, kept, series, rows, sorted(settings.minutes)),
         index=pd.Index(sorted(settings.minutes), name="minutes"),
@@ -83,10 +85,16 @@ def predict(settings: TrafficPrediction, console: Console | None = None) -> pd.D
         table.insert(0, "time", last + pd.to_timedelta(table.index, unit="min"))
     out = settings.out or settings.run / "forecast.csv"
     table.to_csv(out)
-    after = "the last row" if last is None else f"{last:%Y-%m-%d %H:%M:%S}"
+    after = "the last row" if last is None else f"{last}"
+    if row + 1 < series.num_steps:
+        after = f"row {row + 1}" if last is None else after
+        after += f", the last of {series.num_steps} rows with a speed"
     sensors = counted(series.num_sensors, "sensor")
     console = console or Console()
     say(console, f"{sensors}, {counted(len(table), 'time')} after {after}: {out}")
+    known = kept.get("offsets")  # which an older folder does not tell
+    if known is not None and (warning := other_clock(series, row, known.tolist())) is not None:
+        say(console, warning)
     if silent := _silent(series, rows):
         say(
             console,
@@ -105,6 +113,7 @@ def state_of_run(series: TrafficSeries, normalizers: list[Normalizer], roads: Gr
         "edge_weight": roads.edge_weight.cpu().numpy(),
         "sensor_names": np.array(_names(series)),
         "has_times": np.array(series.origin is not None),
+        "offsets": np.array(offsets(series)),
     }
 
 
@@ -125,6 +134,8 @@ def _finished(run: Path) -> tuple[TrafficForecast, dict[str, Any], dict[str, np.
             f"{run} is of {told['model']}, which has one answer for every time. Train one of "
             f"{', '.join(FLOWS)} to ask for any."
         )
+    if not result["members"]:
+        raise ValueError(f"{run} has no member that can forecast. Train it anew with a lower --lr.")
     with np.load(run / ARRAYS, allow_pickle=False) as arrays:
         kept = dict(arrays)
     if "sensor_names" not in kept:
@@ -223,17 +234,6 @@ def _seen(series: TrafficSeries, config: TrafficForecast) -> Tensor:
             f"{len(rows)}{where}."
         )
     return rows[-steps:]
-
-
-def _moment(series: TrafficSeries, row: int) -> pd.Timestamp | None:
-    """When a row was taken, by its clock; None of a table without times."""
-    if series.origin is None:
-        return None
-    days = series.times[row].item() / series.steps_per_day
-    if series.stretches is not None:  # of a file, each lies a day later than it was
-        days -= series.stretches[row].item()
-    passed = np.timedelta64(round(60 * MINUTES_PER_DAY * days), "s")
-    return pd.Timestamp(str(series.origin.astype("datetime64[s]") + passed))  # pyright: ignore[reportReturnType]
 
 
 def _said(

@@ -37,6 +37,22 @@ def test_a_csv_with_names_and_dates(tmp_path, names, corner):
     assert series.steps_per_day == 144
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("0,1,2", "counts the columns"),  # as pandas heads an array
+        ("1,2,3", "counts the columns"),
+        ("401210,401211,400017", "is far larger than all below it"),
+    ],
+)
+def test_a_first_line_of_numbers_that_name_sensors_is_not_taken_for_speeds(tmp_path, head, why):
+    path = write(tmp_path / "v.csv", f"{head}\n60,61,62\n63,64,65\n")
+    with pytest.raises(ValueError, match=rf"{', '.join(head.split(','))}, {why}.* Delete it"):
+        read_speeds(path)
+    path = write(tmp_path / "v.csv", f"a,b,c\n{head}\n60,61,62\n63,64,65\n")
+    assert read_speeds(path).num_steps == 3, "as the error says, of speeds"
+
+
 def test_names_without_dates_and_dates_without_names(tmp_path):
     path = write(tmp_path / "v.csv", "a,b\n1,2\n3,4\n")
     assert read_speeds(path).speeds.tolist() == [[1, 2], [3, 4]]
@@ -167,6 +183,31 @@ def test_empty_cells_are_refused_or_masked(tmp_path):
     series = read_speeds(path, missing="mask")
     assert series.observed is not None
     assert series.observed.tolist() == [[True, True], [True, False], [True, True], [True, True]]
+
+
+def test_cells_of_blanks_alone_are_empty(tmp_path):
+    path = write(tmp_path / "v.csv", "time, a, b\n2024-01-01 00:00, 1, 2\n2024-01-01 00:05,  , 4\n")
+    series = read_speeds(path, missing="mask")
+    assert series.observed is not None
+    assert series.observed.tolist() == [[True, True], [False, True]]
+    with pytest.raises(ValueError, match="sensor 'a' at 2024-01-01 00:05 has none"):
+        read_speeds(path)
+    with pytest.raises(ValueError, match="no empty cell"):
+        read_distances(write(tmp_path / "w.csv", "from,to,length\n0,1,5\n1,2, \n"))
+    with pytest.raises(ValueError, match="from 0 to 1 is empty or NaN"):
+        read_distances(write(tmp_path / "w.csv", "0, \n5,0\n"))
+
+
+@pytest.mark.parametrize("cell", ['" "', "-"])
+def test_the_cell_that_is_no_number_is_named(tmp_path, cell):
+    held = cell.strip('"')
+    path = write(tmp_path / "v.csv", f"a,b\n1,2\n3,{cell}\n")
+    with pytest.raises(ValueError, match=f"'b' .* in line 3 it holds '{held}'"):
+        read_speeds(path, missing="mask")
+    with pytest.raises(ValueError, match=f"third column, but holds '{held}'"):
+        read_distances(write(tmp_path / "w.csv", f"from,to,length\n0,1,5\n1,2,{cell}\n"))
+    with pytest.raises(ValueError, match=f"column 1 holds '{held}'"):
+        read_distances(write(tmp_path / "w.csv", f"0,5\n5,{cell}\n"))
 
 
 def test_rows_of_one_time_are_refused_or_averaged(tmp_path):
