@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class Evaluation:
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
         self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
+        self.autocast: AbstractContextManager[object] = nullcontext()
         self.calls = 0
         self.need: Need | None = None
         self.returned: tuple[Tensor, int] | None = None
@@ -94,20 +95,27 @@ class Evaluation:
         return self(t, y) if self.changes_by_step else handed_over
 
     def remember(self, modules: list[nn.Module]) -> None:
-        """Keep which tensors the field's modules hold, for evaluations in the backward pass.
+        """Keep how the field is evaluated now, for evaluations in the backward pass.
 
-        A member of an ensemble, and `torch.func.functional_call`, lends them for one call only.
+        A member of an ensemble, and `torch.func.functional_call`, lends modules their tensors for
+        one call only, and autocast ends before the backward pass begins.
         """
         self.modules = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+        device = self.layout.device.type
+        if torch.amp.is_autocast_available(device):
+            self.autocast = torch.autocast(
+                device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
+            )
 
     @contextmanager
     def as_remembered(self) -> Iterator[None]:
-        """The field with the tensors it had; after that with those it has now."""
+        """The field with the tensors and precision it had; after that with those it has now."""
         now = [(m, m._parameters, m._buffers) for m, _, _ in self.modules]
         try:
             for module, parameters, buffers in self.modules:
                 module._parameters, module._buffers = parameters, buffers
-            yield
+            with self.autocast:
+                yield
         finally:
             for module, parameters, buffers in now:
                 module._parameters, module._buffers = parameters, buffers
