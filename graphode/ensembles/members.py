@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import _StopRecomputationError
 
 from graphode.ensembles.answers import flattened, joined, joined_answers
 from graphode.ensembles.copies import copied
 from graphode.ensembles.state import changed_attribute, plain_state
 from graphode.ensembles.ties import Ties
 from graphode.fields import unpack
+from graphode.flows.masks import is_mapped, is_traced
 from graphode.flows.stochastic import member_numbers, of_member
 
 # Numbers in a member's state or weight above which a CPU evaluates members one by one.
@@ -81,12 +83,15 @@ class Members(nn.Module):
     def _evaluate(self, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, structure = pytree.tree_flatten((args, kwargs), is_one_thing)
         weights = [own[name] for own, name in _places(self.module)]
+        first: dict[int, int] = {}
+        ties = [first.setdefault(id(weight), place) for place, weight in enumerate(weights)]
         inputs = [*weights, *member_numbers(), *leaves]
         entries = [self._entry(value) for value in inputs]
 
         def one(*values: Any, member: int | None = None) -> tuple[Any, dict[int, Any]]:
             count = len(weights)
-            own, (seed, step), rest = values[:count], values[count : count + 2], values[count + 2 :]
+            own = [values[place] for place in ties]  # one tensor where they have it twice
+            (seed, step), rest = values[count : count + 2], values[count + 2 :]
             args, kwargs = pytree.tree_unflatten(rest, structure)
             call = self.module if method is None else getattr(self.module, method)
             with of_member(seed, step, member), _holding(self.module, own) as assigned:
@@ -119,8 +124,8 @@ class Members(nn.Module):
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers() if careful]
         try:
             return self._mapped(one, entries)
-        except torch.OutOfMemoryError:
-            raise  # says nothing of the module; fewer members are the remedy
+        except (torch.OutOfMemoryError, _StopRecomputationError):
+            raise  # says nothing of the module: there is no more room, or no more is asked for
         except Exception as reason:
             with torch.no_grad():
                 for buffer, before in buffers:
@@ -182,12 +187,15 @@ class Members(nn.Module):
         return joined_answers(answers, [value for value, dim in entries if dim is None])
 
     def _hold(self, assigned: dict[int, Any]) -> None:
-        """Keep buffers that members have assigned anew, by their places."""
+        """Keep what members have assigned anew, by its places."""
         if assigned:
             places = _places(self.module)
             for place, tensor in assigned.items():
                 own, name = places[place]
-                own[name] = tensor
+                if isinstance(own[name], nn.Parameter):
+                    own[name].data = tensor.detach()
+                else:
+                    own[name] = tensor
 
     def _entry(self, value: Any) -> tuple[Any, int | None]:
         """A value and the dimension of its members; without one where all share it."""
@@ -257,11 +265,12 @@ def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, An
     """The module with these parameters and buffers; after that with its own.
 
     As `torch.func.functional_call` does it, without its search for names, which for a field on a
-    graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew
-    are by then in the dictionary that it gives, by their places.
+    graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew,
+    and the `data` of parameters, are by then in the dictionary that it gives, by their places.
     """
     places = _places(module)
     before = [own[name] for own, name in places]
+    addresses = [_address(tensor) for tensor in tensors]
     assigned: dict[int, Any] = {}
     try:
         for (own, name), tensor in zip(places, tensors, strict=True):
@@ -270,9 +279,17 @@ def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, An
         for place, ((own, name), tensor) in enumerate(zip(places, tensors, strict=True)):
             if own[name] is not tensor and not isinstance(before[place], nn.Parameter):
                 assigned[place] = own[name]
+            elif _address(tensor) != addresses[place]:
+                assigned[place] = tensor.detach()
     finally:
         for (own, name), tensor in zip(places, before, strict=True):
             own[name] = tensor
+
+
+def _address(tensor: Any) -> int | None:
+    """Where its numbers are, if they are anywhere."""
+    has_one = isinstance(tensor, Tensor) and not is_mapped() and not is_traced()
+    return tensor.data_ptr() if has_one else None
 
 
 def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
@@ -290,7 +307,13 @@ def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
 
 def _apart(tensor: Tensor) -> Sequence[Tensor]:
     """The parts of all members; the gradient of one alone is a view, that of many a copy."""
-    return (tensor.squeeze(0),) if len(tensor) == 1 else tensor.unbind(0)
+    if not torch.is_grad_enabled():
+        tensor = tensor.detach()  # else parts would require a gradient, and belong to no graph
+    if len(tensor) == 1:
+        return (tensor.squeeze(0),)
+    if isinstance(tensor, nn.Parameter):  # to which a member may write, as `max_norm` does
+        return [part.squeeze(0) for part in tensor.unsafe_split(1)]
+    return tensor.unbind(0)
 
 
 def is_one_thing(value: Any) -> bool:

@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import graphode as gd
 from graphode.data import karate_club
@@ -238,6 +239,46 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
         assert_same(ensemble, build, lambda model: model(x, graph))
+
+
+class Descent(nn.Module):
+    """The slope of an energy, by autograd, which cannot be mapped."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, t, h, graph):
+        with torch.enable_grad():
+            h = h if h.requires_grad else h.detach().requires_grad_()
+            return -torch.autograd.grad(self.layers(h).sum(), h, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "checkpoint_adjoint"])
+def test_members_may_flow_down_an_energy(gradient: str):
+    def build(seed):
+        flow = gd.Flow(Descent(), solver="rk4", num_steps=3, gradient=gradient)
+        return gd.GDE(encoder=nn.Linear(FEATURES, FEATURES), flow=flow)
+
+    x, graph = problem()
+    with pytest.warns(UserWarning, match="Descent cannot be mapped"):
+        assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x, graph))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_of_torch_leave_an_ensemble_as_it_is(reentrant: bool):
+    """Not reentrant, they end a recomputation by an exception, once they have what they need."""
+    x, graph = problem()
+    ensemble = gd.Ensemble(STATIC["GCN*"], SEEDS)
+    x.requires_grad_()
+    results = []
+    for forward in (ensemble, lambda *given: checkpoint(ensemble, *given, use_reentrant=reentrant)):
+        ensemble.zero_grad()
+        with gd.stochastic(ensemble.seeds, 0), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            forward(x, graph).square().sum().backward()
+        results.append([parameter.grad for parameter in ensemble.parameters()])
+    torch.testing.assert_close(*results)
 
 
 def test_seeds_that_are_a_number_are_refused(without_type_checks):
