@@ -67,6 +67,7 @@ class Ensemble(nn.Module):
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
         modules = [_built(build, seed) for seed in numbers]
         _check_alike(modules, numbers)
+        _refuse_hooks(modules[0])
         _warn_of_second_hold(modules[0])
         differences = [differing_settings(modules[0], module) for module in modules]
         differing = {path: name for found in differences[::-1] for path, name in found.items()}
@@ -195,6 +196,17 @@ def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
                 )
 
 
+def _refuse_hooks(module: nn.Module) -> None:
+    """Members' parameters are stacked, which leaves hooks on them behind."""
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"Members' parameters must be without hooks, which their ensemble would not call, "
+                f"but {name!r} has one. Register it on the ensemble's parameters, whose gradients "
+                f"have the members first."
+            )
+
+
 def _warn_of_second_hold(module: nn.Module) -> None:
     found = second_hold(module)
     if found is not None:
@@ -259,6 +271,7 @@ def _joined(
         ties.keep(modules, joint)
         return joint
     settings = settings_within(differing, path)
+    has_hooks = any(p._backward_hooks or p._backward_pre_hooks for p in first.modules())
     if settings:
         warnings.warn(
             f"The {len(modules)} members differ in {settings[0]!r}, so {type(first).__name__} is "
@@ -273,7 +286,14 @@ def _joined(
             f"dimensions, say `members_first = True` in the class.",
             stacklevel=3,
         )
-    joint = Members(modules, maps=not has_flow, alike=not settings, ties=ties)
+    elif has_hooks:
+        warnings.warn(
+            f"{type(first).__name__} has backward hooks, which `torch.func.vmap` passes over, so "
+            f"its members are evaluated one by one: the same results, slower.",
+            stacklevel=3,
+        )
+    maps = not has_flow and not has_hooks
+    joint = Members(modules, maps=maps, alike=not settings, ties=ties)
     ties.keep(modules, joint)
     return joint
 

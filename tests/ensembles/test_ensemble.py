@@ -241,6 +241,33 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
         assert_same(ensemble, build, lambda model: model(x, graph))
 
 
+def halved(module, inputs, outputs):
+    return tuple(gradient / 2 for gradient in inputs)
+
+
+def test_hooks_on_gradients_of_parts_are_called_for_every_member():
+    def build(seed):
+        layers = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 2))
+        layers[2].register_full_backward_hook(halved)
+        return layers
+
+    x, _ = problem()
+    with pytest.warns(UserWarning, match="Sequential has backward hooks"):
+        ensemble = gd.Ensemble(build, SEEDS)
+    assert_same(ensemble, build, lambda model: model(x))
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_members_parameters_are_refused(register: str):
+    def build(seed):
+        layer = nn.Linear(FEATURES, 2)
+        getattr(layer.weight, register)(lambda gradient: None)
+        return layer
+
+    with pytest.raises(ValueError, match=r"'weight' has one.*on the ensemble's parameters"):
+        gd.Ensemble(build, SEEDS)
+
+
 class Descent(nn.Module):
     """The slope of an energy, by autograd, which cannot be mapped."""
 
