@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from graphode.ensembles.copies import copied
@@ -170,6 +171,12 @@ def _built(build: Callable[[int], nn.Module], seed: int) -> nn.Module:
             f"`build(seed)` must return a module, but returned {type(module).__name__}. Pass for "
             f"example `lambda seed: graphode.GCDE.rk4(1433, 64, 7)`."
         )
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(
+                f"Members must be complete, but {name!r} takes its shape from the first call. Call "
+                f"the module once in `build`, or give its layer a width."
+            )
     return module
 
 

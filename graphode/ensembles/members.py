@@ -106,6 +106,7 @@ class Members(nn.Module):
             self._one_by_one(one, entries) if loops else self._tried(one, entries, careful=is_first)
         )
         if is_first:
+            _refuse_new_tensors(self.module, len(weights))
             self.ways.add(way)
             self._warn_of_state(before)
         return answer
@@ -260,6 +261,18 @@ def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
+def _refuse_new_tensors(module: nn.Module, known: int) -> list[tuple[dict[str, Any], str]]:
+    """The places of a module's tensors, which must be as many as were known."""
+    places = _places(module)
+    if len(places) != known:
+        raise RuntimeError(
+            f"{type(module).__name__} makes parameters or buffers as it is evaluated, of which "
+            f"its members would have none of their own. Make them in its constructor, or call the "
+            f"module once in `build`."
+        )
+    return places
+
+
 @contextmanager
 def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, Any]]:
     """The module with these parameters and buffers; after that with its own.
@@ -268,7 +281,7 @@ def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, An
     graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew,
     and the `data` of parameters, are by then in the dictionary that it gives, by their places.
     """
-    places = _places(module)
+    places = _refuse_new_tensors(module, len(tensors))
     before = [own[name] for own, name in places]
     addresses = [_address(tensor) for tensor in tensors]
     assigned: dict[int, Any] = {}

@@ -241,6 +241,39 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
         assert_same(ensemble, build, lambda model: model(x, graph))
 
 
+class Late(nn.Module):
+    """Makes its layer when it sees its first input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = None
+
+    def forward(self, x):
+        if self.layer is None:
+            self.layer = nn.Linear(x.shape[-1], 2)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, SEEDS[:1]], ids=["several", "one"])
+def test_parts_made_in_forward_are_refused(seeds):
+    x, _ = problem()
+    with pytest.raises(RuntimeError, match=r"Late makes parameters.*Make them in its constructor"):
+        gd.Ensemble(lambda seed: Late(), seeds)(x)
+
+
+def test_layers_whose_width_is_open_are_refused_until_they_have_one():
+    x, _ = problem()
+    with pytest.raises(ValueError, match=r"'0\.weight' takes its shape from the first call"):
+        gd.Ensemble(lambda seed: nn.Sequential(nn.LazyLinear(2)), SEEDS)
+
+    def build(seed):
+        module = nn.Sequential(nn.LazyLinear(2))
+        module(x)
+        return module
+
+    assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x))
+
+
 def halved(module, inputs, outputs):
     return tuple(gradient / 2 for gradient in inputs)
 
