@@ -178,8 +178,6 @@ class _AdjointFunction(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         refuse_second_derivatives("a solve with an adjoint", "gradient='backprop'")
         states, times, *_ = ctx.saved_tensors
-        # A part of them would say that it requires a gradient, and belong to no graph.
-        states = states.detach()
         with ctx.solve.f.as_remembered():
             to_y0, to_times, to_tensors = ctx.solve.backward(grad_outputs[0], states, times)
         return None, to_y0, to_times, *to_tensors

@@ -49,6 +49,8 @@ class Evaluation:
         layout = self.layout
         self.calls += 1
         y = y.to(layout.dtype)
+        if y.requires_grad and not torch.is_grad_enabled():
+            y = y.detach()  # else its parts would require a gradient, and belong to no graph
         # Two evaluations show what a field writes to; later ones are spared the question.
         watched = self.calls <= 2 and not is_traced()
         version = _version(y) if watched else 0
