@@ -19,7 +19,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 
 from graphode.ensembles.answers import flattened, joined, joined_answers
 from graphode.ensembles.copies import copied
-from graphode.ensembles.state import changed_attribute, plain_state
+from graphode.ensembles.state import NUMBERS, changed_attribute, plain_state
 from graphode.ensembles.ties import Ties
 from graphode.fields import unpack
 from graphode.flows.masks import is_mapped, is_traced
@@ -59,6 +59,7 @@ class Members(nn.Module):
         self.ways: set[tuple[str | None, bool, bool]] = set()
         # Kept out of the registry: their parameters are stacked in `module`.
         self.others = None if alike else tuple(map(copied, modules))
+        self.settings = {} if alike else _settings(self.module)
         for path, part in self.module.named_modules():
             if not part._parameters and not part._buffers:
                 continue  # not every member need have such a part
@@ -167,6 +168,7 @@ class Members(nn.Module):
         # Taken apart once: the gradient of each index by itself would be as large as the whole.
         parts = [[v] * self.count if dim is None else _apart(v) for v, dim in entries]
         modes = {} if self.others is None else {p: m.training for p, m in whole.named_modules()}
+        self._pass_on_settings()
         answers, assigned = [], []
         try:
             for index in range(self.count):
@@ -186,6 +188,19 @@ class Members(nn.Module):
             }
         )
         return joined_answers(answers, [value for value, dim in entries if dim is None])
+
+    def _pass_on_settings(self) -> None:
+        """Give members that differ what has been set for all of them since they were evaluated."""
+        if self.others is None:
+            return
+        before, self.settings = self.settings, _settings(self.module)
+        for (path, name), value in self.settings.items():
+            was = before.get((path, name))
+            if value is not was and not (isinstance(value, (*NUMBERS, str)) and value == was):
+                for other in self.others:
+                    part = dict(other.named_modules()).get(path)
+                    if part is not None:
+                        setattr(part, name, value)
 
     def _hold(self, assigned: dict[int, Any]) -> None:
         """Keep what members have assigned anew, by its places."""
@@ -259,6 +274,16 @@ def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
         for name, tensor in own.items()
         if tensor is not None or own is part._buffers
     ]
+
+
+def _settings(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """The plain attributes of a module and its parts, by path and name, but for their modes."""
+    return {
+        (path, name): value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if not name.startswith("_") and name != "training"
+    }
 
 
 def _refuse_new_tensors(module: nn.Module, known: int) -> list[tuple[dict[str, Any], str]]:
