@@ -15,6 +15,8 @@ from graphode.flows.masks import is_mapped, is_recorded, is_traced
 from graphode.flows.redraw import Need
 from graphode.flows.stochastic import SolveNoise, noise_of
 
+Held = tuple[dict[str, Any], dict[str, Any], bool]  # parameters and buffers, and in training or not
+
 
 class Evaluation:
     """Wraps `f(t, y, *args)`.
@@ -38,7 +40,7 @@ class Evaluation:
         self.layout = layout
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
-        self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
+        self.modules: list[tuple[nn.Module, Held]] = []
         self.autocast: AbstractContextManager[object] = nullcontext()
         self.calls = 0
         self.need: Need | None = None
@@ -100,9 +102,10 @@ class Evaluation:
         """Keep how the field is evaluated now, for evaluations in the backward pass.
 
         A member of an ensemble, and `torch.func.functional_call`, lends modules their tensors for
-        one call only, and autocast ends before the backward pass begins.
+        one call only, autocast ends before the backward pass begins, and a model may be in eval
+        mode by then.
         """
-        self.modules = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+        self.modules = [(m, (dict(m._parameters), dict(m._buffers), m.training)) for m in modules]
         device = self.layout.device.type
         if torch.amp.is_autocast_available(device):
             self.autocast = torch.autocast(
@@ -111,16 +114,16 @@ class Evaluation:
 
     @contextmanager
     def as_remembered(self) -> Iterator[None]:
-        """The field with the tensors and precision it had; after that with those it has now."""
-        now = [(m, m._parameters, m._buffers) for m, _, _ in self.modules]
+        """The field with tensors, mode and precision as they were; after that as they are now."""
+        now = [(m, (m._parameters, m._buffers, m.training)) for m, _ in self.modules]
         try:
-            for module, parameters, buffers in self.modules:
-                module._parameters, module._buffers = parameters, buffers
+            for module, held in self.modules:
+                module._parameters, module._buffers, module.training = held
             with self.autocast:
                 yield
         finally:
-            for module, parameters, buffers in now:
-                module._parameters, module._buffers = parameters, buffers
+            for module, held in now:
+                module._parameters, module._buffers, module.training = held
 
     def _random_state(self) -> tuple[Tensor, int] | None:
         """Where torch's generator stands, and what masks of ours have drawn from it."""
