@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from graphode.ensembles.copies import copied
@@ -67,6 +68,7 @@ class Ensemble(nn.Module):
             raise ValueError("An ensemble needs at least one seed. Pass for example range(100).")
         modules = [_built(build, seed) for seed in numbers]
         _check_alike(modules, numbers)
+        _refuse_hooks(modules[0])
         _warn_of_second_hold(modules[0])
         differences = [differing_settings(modules[0], module) for module in modules]
         differing = {path: name for found in differences[::-1] for path, name in found.items()}
@@ -169,6 +171,12 @@ def _built(build: Callable[[int], nn.Module], seed: int) -> nn.Module:
             f"`build(seed)` must return a module, but returned {type(module).__name__}. Pass for "
             f"example `lambda seed: graphode.GCDE.rk4(1433, 64, 7)`."
         )
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(
+                f"Members must be complete, but {name!r} takes its shape from the first call. Call "
+                f"the module once in `build`, or give its layer a width."
+            )
     return module
 
 
@@ -193,6 +201,17 @@ def _check_alike(modules: Sequence[nn.Module], seeds: Sequence[int]) -> None:
                     f"Members must be alike, but seed {seeds[0]} has {here!r} where seed {seed} "
                     f"has {there!r}. Assign parts and parameters in one order."
                 )
+
+
+def _refuse_hooks(module: nn.Module) -> None:
+    """Members' parameters are stacked, which leaves hooks on them behind."""
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"Members' parameters must be without hooks, which their ensemble would not call, "
+                f"but {name!r} has one. Register it on the ensemble's parameters, whose gradients "
+                f"have the members first."
+            )
 
 
 def _warn_of_second_hold(module: nn.Module) -> None:
@@ -259,6 +278,7 @@ def _joined(
         ties.keep(modules, joint)
         return joint
     settings = settings_within(differing, path)
+    has_hooks = any(p._backward_hooks or p._backward_pre_hooks for p in first.modules())
     if settings:
         warnings.warn(
             f"The {len(modules)} members differ in {settings[0]!r}, so {type(first).__name__} is "
@@ -273,7 +293,14 @@ def _joined(
             f"dimensions, say `members_first = True` in the class.",
             stacklevel=3,
         )
-    joint = Members(modules, maps=not has_flow, alike=not settings, ties=ties)
+    elif has_hooks:
+        warnings.warn(
+            f"{type(first).__name__} has backward hooks, which `torch.func.vmap` passes over, so "
+            f"its members are evaluated one by one: the same results, slower.",
+            stacklevel=3,
+        )
+    maps = not has_flow and not has_hooks
+    joint = Members(modules, maps=maps, alike=not settings, ties=ties)
     ties.keep(modules, joint)
     return joint
 

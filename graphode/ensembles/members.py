@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import _StopRecomputationError
 
 from graphode.ensembles.answers import flattened, joined, joined_answers
 from graphode.ensembles.copies import copied
-from graphode.ensembles.state import changed_attribute, plain_state
+from graphode.ensembles.state import NUMBERS, changed_attribute, plain_state
 from graphode.ensembles.ties import Ties
 from graphode.fields import unpack
+from graphode.flows.masks import is_mapped, is_traced
 from graphode.flows.stochastic import member_numbers, of_member
 
 # Numbers in a member's state or weight above which a CPU evaluates members one by one.
@@ -52,6 +54,7 @@ class Members(nn.Module):
         self.ways: set[tuple[str | None, bool, bool]] = set()
         # Kept out of the registry: their parameters are stacked in `module`.
         self.others = None if alike else tuple(map(copied, modules))
+        self.settings = {} if alike else _settings(self.module)
         for path, part in self.module.named_modules():
             if not part._parameters and not part._buffers:
                 continue  # not every member need have such a part
@@ -76,12 +79,15 @@ class Members(nn.Module):
     def _evaluate(self, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, structure = pytree.tree_flatten((args, kwargs), is_one_thing)
         weights = [own[name] for own, name in _places(self.module)]
+        first: dict[int, int] = {}
+        ties = [first.setdefault(id(weight), place) for place, weight in enumerate(weights)]
         inputs = [*weights, *member_numbers(), *leaves]
         entries = [self._entry(value) for value in inputs]
 
         def one(*values: Any, member: int | None = None) -> tuple[Any, dict[int, Any]]:
             count = len(weights)
-            own, (seed, step), rest = values[:count], values[count : count + 2], values[count + 2 :]
+            own = [values[place] for place in ties]  # one tensor where they have it twice
+            (seed, step), rest = values[count : count + 2], values[count + 2 :]
             args, kwargs = pytree.tree_unflatten(rest, structure)
             call = self.module if method is None else getattr(self.module, method)
             with of_member(seed, step, member), _holding(self.module, own) as assigned:
@@ -96,6 +102,7 @@ class Members(nn.Module):
             self._one_by_one(one, entries) if loops else self._tried(one, entries, careful=is_first)
         )
         if is_first:
+            _refuse_new_tensors(self.module, len(weights))
             self.ways.add(way)
             self._warn_of_state(before)
         return answer
@@ -114,8 +121,8 @@ class Members(nn.Module):
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers() if careful]
         try:
             return self._mapped(one, entries)
-        except torch.OutOfMemoryError:
-            raise  # says nothing of the module; fewer members are the remedy
+        except (torch.OutOfMemoryError, _StopRecomputationError):
+            raise  # says nothing of the module: there is no more room, or no more is asked for
         except Exception as reason:
             with torch.no_grad():
                 for buffer, before in buffers:
@@ -156,6 +163,7 @@ class Members(nn.Module):
         # Taken apart once: the gradient of each index by itself would be as large as the whole.
         parts = [[v] * self.count if dim is None else _apart(v) for v, dim in entries]
         modes = {} if self.others is None else {p: m.training for p, m in whole.named_modules()}
+        self._pass_on_settings()
         answers, assigned = [], []
         try:
             for index in range(self.count):
@@ -176,13 +184,29 @@ class Members(nn.Module):
         )
         return joined_answers(answers, [value for value, dim in entries if dim is None])
 
+    def _pass_on_settings(self) -> None:
+        """Give members that differ what has been set for all of them since they were evaluated."""
+        if self.others is None:
+            return
+        before, self.settings = self.settings, _settings(self.module)
+        for (path, name), value in self.settings.items():
+            was = before.get((path, name))
+            if value is not was and not (isinstance(value, (*NUMBERS, str)) and value == was):
+                for other in self.others:
+                    part = dict(other.named_modules()).get(path)
+                    if part is not None:
+                        setattr(part, name, value)
+
     def _hold(self, assigned: dict[int, Any]) -> None:
-        """Keep buffers that members have assigned anew, by their places."""
+        """Keep what members have assigned anew, by its places."""
         if assigned:
             places = _places(self.module)
             for place, tensor in assigned.items():
                 own, name = places[place]
-                own[name] = tensor
+                if isinstance(own[name], nn.Parameter):
+                    own[name].data = tensor.detach()
+                else:
+                    own[name] = tensor
 
     def _entry(self, value: Any) -> tuple[Any, int | None]:
         """A value and the dimension of its members; without one where all share it."""
@@ -247,16 +271,39 @@ def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
+def _settings(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """The plain attributes of a module and its parts, by path and name, but for their modes."""
+    return {
+        (path, name): value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if not name.startswith("_") and name != "training"
+    }
+
+
+def _refuse_new_tensors(module: nn.Module, known: int) -> list[tuple[dict[str, Any], str]]:
+    """The places of a module's tensors, which must be as many as were known."""
+    places = _places(module)
+    if len(places) != known:
+        raise RuntimeError(
+            f"{type(module).__name__} makes parameters or buffers as it is evaluated, of which "
+            f"its members would have none of their own. Make them in its constructor, or call the "
+            f"module once in `build`."
+        )
+    return places
+
+
 @contextmanager
 def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, Any]]:
     """The module with these parameters and buffers; after that with its own.
 
     As `torch.func.functional_call` does it, without its search for names, which for a field on a
-    graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew
-    are by then in the dictionary that it gives, by their places.
+    graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew,
+    and the `data` of parameters, are by then in the dictionary that it gives, by their places.
     """
-    places = _places(module)
+    places = _refuse_new_tensors(module, len(tensors))
     before = [own[name] for own, name in places]
+    addresses = [_address(tensor) for tensor in tensors]
     assigned: dict[int, Any] = {}
     try:
         for (own, name), tensor in zip(places, tensors, strict=True):
@@ -265,9 +312,17 @@ def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, An
         for place, ((own, name), tensor) in enumerate(zip(places, tensors, strict=True)):
             if own[name] is not tensor and not isinstance(before[place], nn.Parameter):
                 assigned[place] = own[name]
+            elif _address(tensor) != addresses[place]:
+                assigned[place] = tensor.detach()
     finally:
         for (own, name), tensor in zip(places, before, strict=True):
             own[name] = tensor
+
+
+def _address(tensor: Any) -> int | None:
+    """Where its numbers are, if they are anywhere."""
+    has_one = isinstance(tensor, Tensor) and not is_mapped() and not is_traced()
+    return tensor.data_ptr() if has_one else None
 
 
 def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
@@ -285,7 +340,13 @@ def _is_better_alone(entries: list[tuple[Any, int | None]], count: int) -> bool:
 
 def _apart(tensor: Tensor) -> Sequence[Tensor]:
     """The parts of all members; the gradient of one alone is a view, that of many a copy."""
-    return (tensor.squeeze(0),) if len(tensor) == 1 else tensor.unbind(0)
+    if not torch.is_grad_enabled():
+        tensor = tensor.detach()  # else parts would require a gradient, and belong to no graph
+    if len(tensor) == 1:
+        return (tensor.squeeze(0),)
+    if isinstance(tensor, nn.Parameter):  # to which a member may write, as `max_norm` does
+        return [part.squeeze(0) for part in tensor.unsafe_split(1)]
+    return tensor.unbind(0)
 
 
 def is_one_thing(value: Any) -> bool:

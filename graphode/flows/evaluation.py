@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from graphode.flows.layout import Layout, SegmentedLayout, Time
 from graphode.flows.masks import is_mapped, is_recorded, is_traced
 from graphode.flows.redraw import Need
 from graphode.flows.stochastic import SolveNoise, noise_of
+
+Held = tuple[dict[str, Any], dict[str, Any], bool]  # parameters and buffers, and in training or not
 
 
 class Evaluation:
@@ -38,7 +40,8 @@ class Evaluation:
         self.layout = layout
         row = layout if isinstance(layout, SegmentedLayout) else None
         self.noise = noise or SolveNoise(row=row)
-        self.modules: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = []
+        self.modules: list[tuple[nn.Module, Held]] = []
+        self.autocast: AbstractContextManager[object] = nullcontext()
         self.calls = 0
         self.need: Need | None = None
         self.returned: tuple[Tensor, int] | None = None
@@ -48,6 +51,8 @@ class Evaluation:
         layout = self.layout
         self.calls += 1
         y = y.to(layout.dtype)
+        if y.requires_grad and not torch.is_grad_enabled():
+            y = y.detach()  # else its parts would require a gradient, and belong to no graph
         # Two evaluations show what a field writes to; later ones are spared the question.
         watched = self.calls <= 2 and not is_traced()
         version = _version(y) if watched else 0
@@ -94,23 +99,31 @@ class Evaluation:
         return self(t, y) if self.changes_by_step else handed_over
 
     def remember(self, modules: list[nn.Module]) -> None:
-        """Keep which tensors the field's modules hold, for evaluations in the backward pass.
+        """Keep how the field is evaluated now, for evaluations in the backward pass.
 
-        A member of an ensemble, and `torch.func.functional_call`, lends them for one call only.
+        A member of an ensemble, and `torch.func.functional_call`, lends modules their tensors for
+        one call only, autocast ends before the backward pass begins, and a model may be in eval
+        mode by then.
         """
-        self.modules = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+        self.modules = [(m, (dict(m._parameters), dict(m._buffers), m.training)) for m in modules]
+        device = self.layout.device.type
+        if torch.amp.is_autocast_available(device):
+            self.autocast = torch.autocast(
+                device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
+            )
 
     @contextmanager
     def as_remembered(self) -> Iterator[None]:
-        """The field with the tensors it had; after that with those it has now."""
-        now = [(m, m._parameters, m._buffers) for m, _, _ in self.modules]
+        """The field with tensors, mode and precision as they were; after that as they are now."""
+        now = [(m, (m._parameters, m._buffers, m.training)) for m, _ in self.modules]
         try:
-            for module, parameters, buffers in self.modules:
-                module._parameters, module._buffers = parameters, buffers
-            yield
+            for module, held in self.modules:
+                module._parameters, module._buffers, module.training = held
+            with self.autocast:
+                yield
         finally:
-            for module, parameters, buffers in now:
-                module._parameters, module._buffers = parameters, buffers
+            for module, held in now:
+                module._parameters, module._buffers, module.training = held
 
     def _random_state(self) -> tuple[Tensor, int] | None:
         """Where torch's generator stands, and what masks of ours have drawn from it."""

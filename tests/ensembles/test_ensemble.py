@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import graphode as gd
 from graphode.data import karate_club
@@ -238,6 +239,106 @@ def test_what_cannot_be_mapped_is_looped_with_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
         assert_same(ensemble, build, lambda model: model(x, graph))
+
+
+class Late(nn.Module):
+    """Makes its layer when it sees its first input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = None
+
+    def forward(self, x):
+        if self.layer is None:
+            self.layer = nn.Linear(x.shape[-1], 2)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, SEEDS[:1]], ids=["several", "one"])
+def test_parts_made_in_forward_are_refused(seeds):
+    x, _ = problem()
+    with pytest.raises(RuntimeError, match=r"Late makes parameters.*Make them in its constructor"):
+        gd.Ensemble(lambda seed: Late(), seeds)(x)
+
+
+def test_layers_whose_width_is_open_are_refused_until_they_have_one():
+    x, _ = problem()
+    with pytest.raises(ValueError, match=r"'0\.weight' takes its shape from the first call"):
+        gd.Ensemble(lambda seed: nn.Sequential(nn.LazyLinear(2)), SEEDS)
+
+    def build(seed):
+        module = nn.Sequential(nn.LazyLinear(2))
+        module(x)
+        return module
+
+    assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x))
+
+
+def halved(module, inputs, outputs):
+    return tuple(gradient / 2 for gradient in inputs)
+
+
+def test_hooks_on_gradients_of_parts_are_called_for_every_member():
+    def build(seed):
+        layers = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 2))
+        layers[2].register_full_backward_hook(halved)
+        return layers
+
+    x, _ = problem()
+    with pytest.warns(UserWarning, match="Sequential has backward hooks"):
+        ensemble = gd.Ensemble(build, SEEDS)
+    assert_same(ensemble, build, lambda model: model(x))
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_members_parameters_are_refused(register: str):
+    def build(seed):
+        layer = nn.Linear(FEATURES, 2)
+        getattr(layer.weight, register)(lambda gradient: None)
+        return layer
+
+    with pytest.raises(ValueError, match=r"'weight' has one.*on the ensemble's parameters"):
+        gd.Ensemble(build, SEEDS)
+
+
+class Descent(nn.Module):
+    """The slope of an energy, by autograd, which cannot be mapped."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, t, h, graph):
+        with torch.enable_grad():
+            h = h if h.requires_grad else h.detach().requires_grad_()
+            return -torch.autograd.grad(self.layers(h).sum(), h, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "checkpoint_adjoint"])
+def test_members_may_flow_down_an_energy(gradient: str):
+    def build(seed):
+        flow = gd.Flow(Descent(), solver="rk4", num_steps=3, gradient=gradient)
+        return gd.GDE(encoder=nn.Linear(FEATURES, FEATURES), flow=flow)
+
+    x, graph = problem()
+    with pytest.warns(UserWarning, match="Descent cannot be mapped"):
+        assert_same(gd.Ensemble(build, SEEDS), build, lambda model: model(x, graph))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_of_torch_leave_an_ensemble_as_it_is(reentrant: bool):
+    """Not reentrant, they end a recomputation by an exception, once they have what they need."""
+    x, graph = problem()
+    ensemble = gd.Ensemble(STATIC["GCN*"], SEEDS)
+    x.requires_grad_()
+    results = []
+    for forward in (ensemble, lambda *given: checkpoint(ensemble, *given, use_reentrant=reentrant)):
+        ensemble.zero_grad()
+        with gd.stochastic(ensemble.seeds, 0), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            forward(x, graph).square().sum().backward()
+        results.append([parameter.grad for parameter in ensemble.parameters()])
+    torch.testing.assert_close(*results)
 
 
 def test_seeds_that_are_a_number_are_refused(without_type_checks):

@@ -112,6 +112,33 @@ def test_members_keep_their_own_settings(name):
         torch.testing.assert_close(taken_out, lone)
 
 
+@pytest.mark.parametrize("differs", [False, True])
+def test_what_is_set_on_an_ensemble_is_set_for_every_member(differs: bool):
+    """… such as a rate of dropout that falls as training goes on."""
+    x, _ = problem()
+
+    def build(seed):
+        rate = share(seed) if differs else 1.0
+        return nn.Sequential(nn.Linear(FEATURES, 4), gd.Dropout(0.8), nn.Softplus(1 + rate))
+
+    def annealed(model, rate):
+        for part in model.modules():
+            if isinstance(part, gd.Dropout):
+                part.rate = rate
+        return model
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if differs else "error")
+        ensemble = gd.Ensemble(build, SEEDS)
+    for rate in (0.8, 0.3, 0.8):
+        for index, seed in enumerate(SEEDS):
+            with gd.stochastic(ensemble.seeds, 7):
+                together = annealed(ensemble, rate)(x)
+            with gd.stochastic(seed, 7):
+                lone = annealed(alone(build, seed), rate)(x)
+            torch.testing.assert_close(together[index], lone)
+
+
 @pytest.mark.parametrize("setting", ["activation", "causal"])
 def test_members_of_a_hybrid_system_keep_their_own_settings(setting):
     times = (0.1 + torch.rand(2, 4)).cumsum(-1)

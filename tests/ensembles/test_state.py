@@ -56,6 +56,29 @@ def test_buffers_that_are_assigned_are_kept_where_settings_differ():
         assert_trained_as_alone(lambda seed: Average(scale=1.0 + SEEDS.index(seed)))
 
 
+class Projected(nn.Module):
+    """Keeps its weights within a ball, as layers with a constraint do."""
+
+    def __init__(self, in_place: bool):
+        super().__init__()
+        self.in_place = in_place
+        self.weight = nn.Parameter(torch.randn(FEATURES, 2))
+
+    def forward(self, x, graph):
+        if self.in_place:
+            with torch.no_grad():
+                self.weight.renorm_(2, 1, 0.5)
+        else:
+            self.weight.data = self.weight.data.renorm(2, 1, 0.5)
+        return torch.tanh(x @ self.weight)
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["assigned", "in place"])
+def test_weights_that_members_write_to_are_kept_one_by_one(in_place: bool, monkeypatch):
+    monkeypatch.setattr(members, "LARGE_MEMBER", 1)
+    assert_trained_as_alone(lambda seed: Projected(in_place))
+
+
 def test_statistics_move_once_where_mapping_fails_half_way():
     with pytest.warns(UserWarning, match="Normalised cannot be mapped"):
         ensemble = assert_trained_as_alone(lambda seed: Normalised())

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import graphode as gd
+from graphode.ensembles import members
 from tests.ensembles.test_ensemble import FEATURES, SEEDS, alone, problem
 from tests.ensembles.test_settings import assert_one_program
 from tests.ensembles.test_training_together import trained
@@ -85,6 +86,34 @@ def assert_trained_as_alone(build, tolerance=1e-9):
 @pytest.mark.parametrize("name", TIED)
 def test_ties_survive_training(name):
     assert_trained_as_alone(TIED[name])
+
+
+class Penalised(Layers):
+    """A tied weight is one parameter, which counts once."""
+
+    def forward(self, x, graph):
+        return super().forward(x, graph) + 0.1 * sum(p.square().sum() for p in self.parameters())
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["mapped", "one by one"])
+def test_a_tied_weight_is_met_once_among_a_members_parameters(large: bool, monkeypatch):
+    if large:
+        monkeypatch.setattr(members, "LARGE_MEMBER", 1)
+    assert_trained_as_alone(lambda seed: Penalised())
+
+
+def test_fields_with_ties_may_vary_with_depth():
+    class TiedField(Layers):
+        def forward(self, t, h, graph):
+            return super().forward(h, graph)
+
+    assert_trained_as_alone(
+        lambda seed: gd.GDE(
+            encoder=nn.Linear(FEATURES, FEATURES),
+            flow=gd.Flow(gd.DepthVarying(TiedField()), solver="rk4", num_steps=2),
+            readout=nn.Linear(FEATURES, 2),
+        )
+    )
 
 
 def test_ties_survive_where_settings_differ():

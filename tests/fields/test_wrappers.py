@@ -123,6 +123,30 @@ def test_samples_at_depths_of_their_own_have_the_masks_they_have_alone(redraw, n
         torch.testing.assert_close(together[place], alone, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("gradient", ["backprop", "checkpoint", "checkpoint_adjoint"])
+def test_samples_at_depths_of_their_own_may_flow_down_an_energy(gradient: str):
+    class Descent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 1)
+
+        def forward(self, t, h, graph):
+            with torch.enable_grad():
+                h = h if h.requires_grad else h.detach().requires_grad_()
+                energy = torch.tanh(self.linear(h)).sum()
+                return -torch.autograd.grad(energy, h, create_graph=True)[0]
+
+    field = gd.DepthVarying(Descent())
+    h = torch.randn(2, 4, 3, requires_grad=True)
+    flow = gd.Flow(field, rtol=1e-9, atol=1e-9, gradient=gradient)
+    end = flow(h)
+    with torch.no_grad():
+        torch.testing.assert_close(flow(h), end)
+    (together,) = torch.autograd.grad(end.sum(), h)
+    alone = [torch.autograd.grad(gd.Flow(field, rtol=1e-9, atol=1e-9)(s).sum(), s)[0] for s in h]
+    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-6, atol=1e-6)
+
+
 def test_depths_of_graphs_of_different_sizes_name_fixed_steps():
     graphs = [weighted_graph(nodes).normalize("sym") for nodes in (3, 5)]
     batch = gd.Graph.batch(graphs)

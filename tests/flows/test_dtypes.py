@@ -165,6 +165,25 @@ def test_autocast_may_round_what_a_field_returns(solver: str):
     torch.testing.assert_close(encoded.float(), flow(linear(h)), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("gradient", ["checkpoint", "adjoint", "checkpoint_adjoint"])
+def test_the_backward_pass_evaluates_a_field_under_the_autocast_of_its_solve(gradient: str):
+    linear = nn.Linear(4, 4).float()
+    dtypes = []
+
+    def rounded(t: Tensor, h: Tensor, graph: object) -> Tensor:
+        dh = linear(h)
+        dtypes.append(dh.dtype)
+        return dh
+
+    flow = gd.Flow(rounded, solver="rk4", num_steps=4, gradient=gradient)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        end = flow(linear(torch.randn(3, 4, dtype=torch.float32)))
+    seen = len(dtypes)
+    end.float().sum().backward()
+    assert len(dtypes) > seen
+    assert set(dtypes) == {torch.bfloat16}
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4), (2, 3, 4)])
 def test_autocast_leaves_the_dtype_of_a_flow(shape: tuple[int, ...]):
     graph = gd.Graph(torch.tensor([[0, 1], [1, 2]]), 3).normalize("sym").to(dtype=torch.float32)

@@ -283,6 +283,27 @@ def test_time_gradient_is_the_velocity(gradient: str):
     )
 
 
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_field_that_differentiates_an_energy_has_gradients_of_times(gradient: str):
+    """Energies are usually differentiated by the state itself if that requires a gradient."""
+
+    def descent(t: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            y = y if y.requires_grad else y.detach().requires_grad_()
+            energy = (y**4).sum() / 4
+            return -torch.autograd.grad(energy, y, create_graph=True)[0]
+
+    times = torch.tensor([0.0, 0.6, 2.0], requires_grad=True)
+    y0 = torch.tensor([0.5, 1.5], requires_grad=True)
+    solution = gd.solve(descent, y0, times, gradient=gradient, **TIGHT)
+    (pulled,) = torch.autograd.grad(solution.states[-1].sum(), times)
+    end = y0.detach() / (1 + 2 * 2.0 * y0.detach() ** 2).sqrt()
+    velocity = -(end**3).sum()
+    torch.testing.assert_close(
+        pulled, torch.stack([-velocity, 0 * velocity, velocity]), atol=1e-8, rtol=0
+    )
+
+
 @pytest.mark.parametrize("gradient", EXACT)
 @pytest.mark.parametrize("solver", ["rk4", "adams", "dopri5", "tsit5", "dopri8", "collocation"])
 def test_time_gradient_is_the_velocity_also_where_steps_meet(solver: str, gradient: str):

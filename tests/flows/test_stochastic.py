@@ -87,6 +87,22 @@ def test_masks_come_back_in_the_backward_pass(gradient: str):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_masks_come_back_also_where_the_model_is_evaluated_before_the_backward_pass(gradient: str):
+    field, h = NoisyField(), torch.randn(6, 3)
+    found = []
+    for evaluated in (False, True):
+        field.train().zero_grad()
+        flow = gd.Flow(field, solver="rk4", num_steps=4, gradient=gradient)
+        with gd.stochastic(1, 0):
+            end = flow(h)
+        field.train(not evaluated)
+        end.sum().backward()
+        assert field.training is not evaluated
+        found.append([parameter.grad for parameter in field.parameters()])
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("redraw", ["per_step", "per_eval"])
 @pytest.mark.parametrize("options", [{"solver": "rk4", "num_steps": 11}, {"rtol": 1e-2}])
 def test_redrawn_masks_come_back_under_checkpoint(redraw: str, options: dict[str, object]):
