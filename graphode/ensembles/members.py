@@ -102,7 +102,7 @@ class Members(nn.Module):
             self._one_by_one(one, entries) if loops else self._tried(one, entries, careful=is_first)
         )
         if is_first:
-            _refuse_new_tensors(self.module, len(weights))
+            _known_places(self.module, len(weights))
             self.ways.add(way)
             self._warn_of_state(before)
         return answer
@@ -281,8 +281,8 @@ def _settings(module: nn.Module) -> dict[tuple[str, str], Any]:
     }
 
 
-def _refuse_new_tensors(module: nn.Module, known: int) -> list[tuple[dict[str, Any], str]]:
-    """The places of a module's tensors, which must be as many as were known."""
+def _known_places(module: nn.Module, known: int) -> list[tuple[dict[str, Any], str]]:
+    """The places of a module's tensors, which are refused if they are not as many as before."""
     places = _places(module)
     if len(places) != known:
         raise RuntimeError(
@@ -301,7 +301,7 @@ def _holding(module: nn.Module, tensors: Sequence[Any]) -> Iterator[dict[int, An
     graph of a few thousand nodes costs as much as an evaluation. Buffers that were assigned anew,
     and the `data` of parameters, are by then in the dictionary that it gives, by their places.
     """
-    places = _refuse_new_tensors(module, len(tensors))
+    places = _known_places(module, len(tensors))
     before = [own[name] for own, name in places]
     addresses = [_address(tensor) for tensor in tensors]
     assigned: dict[int, Any] = {}

@@ -92,31 +92,34 @@ def from_dense(matrix: ArrayLike) -> Parts:
     return torch.stack([source, target]), matrix.shape[0], matrix[target, source]
 
 
-def checked_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
+def distinct_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
     """A selection of nodes, as a mask or as numbers, as distinct node numbers."""
-    chosen = as_tensor(nodes).to(device)
-    if chosen.dtype == torch.bool:
-        if chosen.shape != (num_nodes,):
-            raise ValueError(
-                f"A boolean `nodes` must have shape [{num_nodes}], one for each node, but its "
-                f"shape is {list(chosen.shape)}. Give the numbers of the nodes instead."
-            )
-        return chosen.nonzero()[:, 0]
-    if chosen.dim() != 1 or (chosen.dtype.is_floating_point and chosen.numel() > 0):
+    chosen = chosen_nodes(nodes, num_nodes, device)
+    if chosen.unique().numel() != chosen.numel():
         raise ValueError(
-            f"`nodes` must be a list of node numbers or a boolean mask, but it has shape "
-            f"{list(chosen.shape)} and dtype {chosen.dtype}. Give integers of shape [kept]."
+            f"`nodes` must be distinct, but {chosen.numel() - chosen.unique().numel()} of "
+            f"{chosen.numel()} repeat an earlier one. Use `nodes.unique()`."
+        )
+    return chosen
+
+
+def chosen_nodes(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
+    """A selection of nodes, as a mask or as numbers that may repeat, as node numbers."""
+    chosen = as_tensor(nodes).to(device)
+    if chosen.dtype == torch.bool and chosen.shape == (num_nodes,):
+        return chosen.nonzero()[:, 0]
+    is_other = chosen.is_floating_point() or chosen.is_complex()  # as an empty list is, too
+    if chosen.dtype == torch.bool or chosen.dim() != 1 or (is_other and chosen.numel() > 0):
+        raise ValueError(
+            f"`nodes` must be a list of node numbers or a boolean mask of shape [{num_nodes}], but "
+            f"has shape {list(chosen.shape)} and dtype {chosen.dtype}. Give integers of shape "
+            f"[kept], or a truth value for each node."
         )
     chosen = chosen.long()
     if chosen.numel() and (int(chosen.min()) < 0 or int(chosen.max()) >= num_nodes):
         raise ValueError(
             f"`nodes` must be numbers from 0 to {num_nodes - 1}, but they run from "
-            f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that the graph lacks."
-        )
-    if chosen.unique().numel() != chosen.numel():
-        raise ValueError(
-            f"`nodes` must be distinct, but {chosen.numel() - chosen.unique().numel()} of "
-            f"{chosen.numel()} repeat an earlier one. Use `nodes.unique()`."
+            f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that are not there."
         )
     return chosen
 

@@ -216,7 +216,7 @@ class Graph:
                 f"`subgraph` takes nodes of one graph, but this is a batch of {self.num_graphs}. "
                 "Use it on the graphs in `graph.unbatch()`, and batch the results."
             )
-        kept = convert.checked_nodes(nodes, self.num_nodes, self.device)
+        kept = convert.distinct_nodes(nodes, self.num_nodes, self.device)
         position = kept.new_full((self.num_nodes,), -1)
         position[kept] = torch.arange(len(kept), device=self.device)
         renumbered = position[self.edge_index]

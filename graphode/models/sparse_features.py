@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphode.flows.masks import hashed
+from graphode.graphs.convert import chosen_nodes
 from graphode.graphs.derivatives import Sparsity
 from graphode.graphs.pattern import compressed
 from graphode.graphs.validation import ArrayLike
@@ -88,7 +89,7 @@ class SparseFeatures:
 
     def take(self, nodes: ArrayLike) -> SparseFeatures:
         """The rows of some nodes, in their order; a boolean mask also selects."""
-        nodes = _chosen(nodes, self.shape[0], self.device)
+        nodes = chosen_nodes(nodes, self.shape[0], self.device)
         counts = self._places.crow.diff().long()[nodes]
         start = self._places.crow[:-1].long()[nodes] - (counts.cumsum(0) - counts)
         rows = torch.repeat_interleave(counts)
@@ -204,23 +205,3 @@ def _check_dtype(dtype: torch.dtype) -> None:
             f"Features must have a real floating dtype, but {dtype} was given. Choose that of the "
             f"layer that they go to."
         )
-
-
-def _chosen(nodes: ArrayLike, num_nodes: int, device: torch.device) -> Tensor:
-    """A selection of rows, as a mask or as numbers that may repeat, as numbers."""
-    chosen = torch.as_tensor(nodes, device=device)
-    if chosen.dtype == torch.bool and chosen.shape == (num_nodes,):
-        return chosen.nonzero()[:, 0]
-    is_other = chosen.dtype == torch.bool or chosen.is_floating_point() or chosen.is_complex()
-    if chosen.ndim != 1 or (is_other and chosen.numel()):
-        raise ValueError(
-            f"`nodes` must be numbers of nodes or a boolean mask of shape [{num_nodes}], but has "
-            f"shape {list(chosen.shape)} and dtype {chosen.dtype}. Give integers of shape [taken]."
-        )
-    chosen = chosen.long()
-    if chosen.numel() and (int(chosen.min()) < 0 or int(chosen.max()) >= num_nodes):
-        raise ValueError(
-            f"`nodes` must be numbers from 0 to {num_nodes - 1}, but they run from "
-            f"{int(chosen.min())} to {int(chosen.max())}. Leave out nodes that have no row."
-        )
-    return chosen
